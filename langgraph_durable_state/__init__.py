@@ -1,0 +1,30 @@
+"""A LangGraph checkpointer that never loses, mixes up or misreads an agent's state."""
+
+from .errors import (
+    ClosedError,
+    ConflictError,
+    CorruptionError,
+    DurableStateError,
+    EvolutionError,
+    UnavailableError,
+    UsageError,
+    ValueRefusedError,
+)
+from .rerun import arerun_on_conflict, rerun_on_conflict
+from .saver import DurableSaver
+
+__all__ = [
+    "ClosedError",
+    "ConflictError",
+    "CorruptionError",
+    "DurableSaver",
+    "DurableStateError",
+    "EvolutionError",
+    "UnavailableError",
+    "UsageError",
+    "ValueRefusedError",
+    "arerun_on_conflict",
+    "rerun_on_conflict",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What to store, what to reuse, who wins: plain functions, no I/O, no clock."""

@@ -1,0 +1,393 @@
+"""Ropes: a channel's value as an ordered list of chunks, most of which its parent already stored.
+
+A msgpack array is a header and its items one after the other, so a list is stored as chunks of
+consecutive items and the header is made anew for each version. An item that the parent's rope
+holds is referred to; only what is new is serialized and stored. Trailing small chunks are joined
+as bytes, ten at a time, so an item is rewritten at most twice (after 1 come 10 and 100 items)
+and a history of 1,000 messages is read as some 30 rows. A map is treated alike, an item being a
+key with its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ormsgpack
+
+from ..words import Digest
+from . import digest as digests
+from .serializing import Serializer, fingerprint, plain, print_of_bytes
+
+Shape = Literal["inline", "whole", "array", "map"]
+
+INLINE_BYTES = 256
+"""Below this a value stands in the record itself: a row costs about 110 bytes beside its data."""
+
+FAN_OUT = 10
+"""Trailing chunks of one size that are joined to one of the next."""
+
+LARGEST_ITEMS = FAN_OUT * FAN_OUT
+LARGEST_BYTES = 256 * 1024
+"""A chunk is not joined beyond this: rewriting it would cost more than the row it saves."""
+
+SMALL_ITEM_BYTES = 48
+"""A list whose items are smaller on average is kept whole: telling them apart would cost more."""
+
+
+class Chunk:
+    """A run of serialized items within one process: its bytes, and what is known of them.
+
+    `prints` are the items' fingerprints, `items` the decoded items (never handed out).
+    """
+
+    __slots__ = ("count", "digest", "items", "no", "plain", "prints")
+
+    def __init__(
+        self, no: int, plain: bytes, count: int, prints: tuple[bytes, ...] | None = None
+    ) -> None:
+        self.no = no
+        self.plain = plain
+        self.count = count
+        self.prints = prints
+        self.digest: Digest = digests.of_bytes(plain)
+        self.items: list[Any] | None = None
+
+    @classmethod
+    def bare(cls, no: int, digest: Digest, count: int) -> Chunk:
+        """A chunk of which only the identity is known, enough to verify what refers to it."""
+        chunk = cls(no, b"", count)
+        chunk.digest = digest
+        return chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The items `start` to `stop` of a chunk."""
+
+    chunk: Chunk
+    start: int
+    stop: int
+
+    @property
+    def full(self) -> bool:
+        return self.stop - self.start == self.chunk.count
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel's value at one checkpoint, as it is stored."""
+
+    name: str
+    version: str | int | float | None
+    tag: str
+    shape: Shape
+    inline: bytes
+    pieces: tuple[Piece, ...]
+
+    def digest(self) -> Digest:
+        used = ((p.chunk.digest, p.start, p.stop) for p in self.pieces)
+        return digests.of_channel(self.name, self.version, self.tag, self.shape, self.inline, used)
+
+
+class Weaver:
+    """Turns values into channels. One per call: `new` holds the chunks made for it, some of which
+    were joined to larger ones on the way (see `to_store`).
+
+    Args:
+        serializer: makes the bytes.
+        numbers: the next numbers for new chunks.
+        known: chunks already stored that may be referred to, by digest.
+    """
+
+    def __init__(
+        self,
+        serializer: Serializer,
+        numbers: Iterator[int],
+        known: Mapping[Digest, Chunk] | None = None,
+    ) -> None:
+        self._serializer = serializer
+        self._numbers = numbers
+        self._known = dict(known or {})
+        self.new: list[Chunk] = []
+
+    def channel(
+        self,
+        name: str,
+        value: Any,
+        *,
+        version: str | int | float | None = None,
+        base: Channel | None = None,
+        where: str | None = None,
+        lossy: bool = False,
+    ) -> Channel:
+        """`value` as a channel, referring to `base`'s chunks where the items are the same.
+
+        Raises:
+            ValueRefusedError: if the value would not come back as it is; nothing was stored.
+        """
+        where = where or f"channel {name!r}"
+        if self._splittable(value, base):
+            woven = self._woven(name, value, version, base, where)
+            if woven is not None:
+                return woven
+        typed = self._serializer.dumps(value, where, lossy=lossy)
+        if len(typed.data) <= INLINE_BYTES:
+            return Channel(name, version, typed.tag, "inline", typed.data, ())
+        chunk = self._chunk(typed.data, 1, None, base)
+        return Channel(name, version, typed.tag, "whole", b"", (Piece(chunk, 0, 1),))
+
+    def to_store(self, channels: Iterable[Channel]) -> list[Chunk]:
+        """The chunks that `channels` refer to and that are not stored yet."""
+        used = {p.chunk.no for channel in channels for p in channel.pieces}
+        return [chunk for chunk in self.new if chunk.no in used]
+
+    def _splittable(self, value: Any, base: Channel | None) -> bool:
+        if not self._serializer.transparent or type(value) not in (list, dict) or not value:
+            return False
+        if type(value) is dict and not all(type(k) is str for k in value):
+            return False
+        if base is not None and base.shape == ("array" if type(value) is list else "map"):
+            return True
+        items = value if type(value) is list else list(value.items())
+        sample = (items[0], items[len(items) // 2], items[-1])
+        sizes = [len(p) if (p := plain(i)) is not None else SMALL_ITEM_BYTES for i in sample]
+        return sum(sizes) >= SMALL_ITEM_BYTES * 3 and sum(sizes) / 3 * len(items) > INLINE_BYTES
+
+    def _woven(
+        self,
+        name: str,
+        value: Any,
+        version: str | int | float | None,
+        base: Channel | None,
+        where: str,
+    ) -> Channel | None:
+        shape: Shape = "array" if type(value) is list else "map"
+        items = value if shape == "array" else list(value.items())
+        made: dict[int, bytes] = {}
+
+        def encode(i: int) -> bytes | None:
+            if i not in made:
+                item = self._item(items[i], i, shape, where)
+                if item is None:
+                    return None
+                made[i] = item
+            return made[i]
+
+        prints: list[bytes] = []
+        for i, item in enumerate(items):
+            mark = fingerprint(item)
+            if mark is None:
+                data = encode(i)
+                if data is None:
+                    return None
+                mark = print_of_bytes(data)
+            prints.append(mark)
+        pieces = base.pieces if base is not None and base.shape == shape else ()
+        woven = self._pieces(tuple(prints), pieces, encode, base)
+        return None if woven is None else Channel(name, version, "msgpack", shape, b"", woven)
+
+    def _item(self, item: Any, i: int, shape: Shape, where: str) -> bytes | None:
+        if shape == "array":
+            return self._serializer.item(item, f"{where}, item {i}")
+        key, value = item
+        packed_key = plain(key)
+        data = self._serializer.item(value, f"{where}, key {key!r}")
+        return None if packed_key is None or data is None else packed_key + data
+
+    def _pieces(
+        self,
+        prints: tuple[bytes, ...],
+        old: tuple[Piece, ...],
+        encode: Callable[[int], bytes | None],
+        base: Channel | None,
+    ) -> tuple[Piece, ...] | None:
+        plan = match(prints, old)
+        if fragmented(plan):
+            plan = [(0, len(prints))]
+        out: list[Piece] = []
+        for step in plan:
+            if isinstance(step, Piece):
+                out.append(step)
+                continue
+            for start, data in _grouped(step, encode):
+                if data is None:
+                    return None
+                stop = start + len(data)
+                chunk = self._chunk(b"".join(data), len(data), prints[start:stop], base)
+                out.append(Piece(chunk, 0, len(data)))
+        return tuple(self._settled(out))
+
+    def _settled(self, pieces: list[Piece]) -> list[Piece]:
+        """Joins trailing small chunks, so that their number stays small."""
+        while (joined := joinable(pieces)) is not None:
+            tail = pieces[-joined:]
+            data = b"".join(p.chunk.plain for p in tail)
+            prints = tuple(m for p in tail for m in p.chunk.prints or ())
+            count = sum(p.chunk.count for p in tail)
+            pieces[-joined:] = [Piece(self._chunk(data, count, prints, None), 0, count)]
+        return pieces
+
+    def _chunk(
+        self, data: bytes, count: int, prints: tuple[bytes, ...] | None, base: Channel | None
+    ) -> Chunk:
+        mark = digests.of_bytes(data)
+        found = self._known.get(mark)
+        if found is None and base is not None:
+            found = next((p.chunk for p in base.pieces if p.chunk.digest == mark), None)
+        if found is not None and found.count == count:
+            if found.prints is None:
+                found.prints = prints
+            return found
+        chunk = Chunk(next(self._numbers), data, count, prints)
+        self._known[mark] = chunk
+        self.new.append(chunk)
+        return chunk
+
+
+Step = Piece | tuple[int, int]
+
+
+def match(prints: tuple[bytes, ...], old: Sequence[Piece]) -> list[Step]:
+    """How to make up a value of `prints`: parts of old chunks, and ranges of items to add."""
+    plan: list[Step] = []
+    at = 0
+    for k, piece in enumerate(old):
+        size = piece.stop - piece.start
+        marks = piece.chunk.prints
+        if marks is None or marks[piece.start : piece.stop] != prints[at : at + size]:
+            _match_rest(plan, prints, at, old[k:])
+            return plan
+        plan.append(piece)
+        at += size
+    if at < len(prints):
+        plan.append((at, len(prints)))
+    return plan
+
+
+def _match_rest(plan: list[Step], prints: tuple[bytes, ...], at: int, old: Sequence[Piece]) -> None:
+    places: dict[bytes, tuple[Chunk, int]] = {}
+    for piece in old:
+        for i in range(piece.start, piece.stop if piece.chunk.prints else piece.start):
+            places.setdefault(piece.chunk.prints[i], (piece.chunk, i))  # type: ignore[index]
+    fresh = at
+    while at < len(prints):
+        place = places.get(prints[at])
+        if place is None:
+            at += 1
+            continue
+        if fresh < at:
+            plan.append((fresh, at))
+        chunk, start = place
+        marks = chunk.prints or ()
+        stop = start
+        while stop < chunk.count and at < len(prints) and marks[stop] == prints[at]:
+            stop, at = stop + 1, at + 1
+        plan.append(Piece(chunk, start, stop))
+        fresh = at
+    if fresh < at:
+        plan.append((fresh, at))
+
+
+def fragmented(plan: Sequence[Step]) -> bool:
+    """Whether so little of the old chunks is used that starting a new rope is cheaper to read."""
+    pieces = [s for s in plan if isinstance(s, Piece)]
+    used = sum(p.stop - p.start for p in pieces)
+    stored = sum({p.chunk.no: p.chunk.count for p in pieces}.values())
+    return stored > 2 * used + LARGEST_ITEMS or len(pieces) > 40 + used // FAN_OUT
+
+
+def joinable(pieces: Sequence[Piece]) -> int | None:
+    """How many trailing pieces to join to one; None if they are few enough."""
+    tail = pieces[-FAN_OUT:]
+    if len(tail) < FAN_OUT or any(not p.full or p.chunk.prints is None for p in tail):
+        return None
+    size = _size(tail[-1].chunk)
+    if size == 2 or any(_size(p.chunk) != size for p in tail):
+        return None
+    return FAN_OUT if sum(len(p.chunk.plain) for p in tail) <= LARGEST_BYTES else None
+
+
+def _size(chunk: Chunk) -> int:
+    if chunk.count >= LARGEST_ITEMS or len(chunk.plain) > LARGEST_BYTES // FAN_OUT:
+        return 2
+    return 1 if chunk.count >= FAN_OUT else 0
+
+
+def _grouped(
+    span: tuple[int, int], encode: Callable[[int], bytes | None]
+) -> Iterator[tuple[int, list[bytes] | None]]:
+    start, group, size = span[0], list[bytes](), 0
+    for i in range(*span):
+        item = encode(i)
+        if item is None:
+            yield i, None
+            return
+        if group and (len(group) == LARGEST_ITEMS or size + len(item) > LARGEST_BYTES):
+            yield start, group
+            start, group, size = i, [], 0
+        group.append(item)
+        size += len(item)
+    yield start, group
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+def array_header(n: int) -> bytes:
+    """The msgpack header of an array of `n` items."""
+    return _header(n, 0x90, 0xDC)
+
+
+def map_header(n: int) -> bytes:
+    """The msgpack header of a map of `n` items."""
+    return _header(n, 0x80, 0xDE)
+
+
+def _header(n: int, fix: int, wide: int) -> bytes:
+    if n < 16:
+        return bytes((fix | n,))
+    if n < 1 << 16:
+        return bytes((wide,)) + n.to_bytes(2)
+    return bytes((wide + 1,)) + n.to_bytes(4)
+
+
+def joined(channel: Channel) -> bytes:
+    """A channel's bytes as the serializer made them, where every piece is a whole chunk."""
+    if channel.shape == "inline":
+        return channel.inline
+    data = b"".join(p.chunk.plain for p in channel.pieces)
+    if channel.shape == "whole":
+        return data
+    header = array_header if channel.shape == "array" else map_header
+    return header(sum(p.stop - p.start for p in channel.pieces)) + data
+
+
+def items_of(chunk: Chunk, shape: Shape, serializer: Serializer) -> list[Any]:
+    """The decoded items of a chunk, with their fingerprints noted on it.
+
+    Raises:
+        Exception: whatever the serializer raises for bytes that it cannot read.
+    """
+    if shape == "array":
+        items = serializer.loads("msgpack", array_header(chunk.count) + chunk.plain)
+    else:
+        items = list(serializer.loads("msgpack", map_header(chunk.count) + chunk.plain).items())
+    if chunk.prints is None:
+        chunk.prints = tuple(_print(i, serializer) for i in items)
+    return items  # type: ignore[no-any-return]
+
+
+def _print(item: Any, serializer: Serializer) -> bytes:
+    mark = fingerprint(item)
+    if mark is not None:
+        return mark
+    try:
+        if isinstance(item, tuple):  # a map's key and value
+            return print_of_bytes(
+                ormsgpack.packb(item[0]) + serializer.serde.dumps_typed(item[1])[1]
+            )
+        return print_of_bytes(serializer.serde.dumps_typed(item)[1])
+    except Exception:
+        return b""  # matches nothing: the item is serialized again at the next put

@@ -1,0 +1,183 @@
+"""How things are named in the stores: thread keys, chunk numbers, Redis keys.
+
+Ids go in encoded and are never parsed back out of a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from ..errors import UsageError
+from ..words import Place, Thread
+
+MAX_ID_BYTES = 255
+"""Checkpoint and task ids; LangGraph's are 36. Bounded because they are index keys."""
+
+MAX_NS_BYTES = 1_800
+"""A namespace grows by the node's name and 37 bytes per nested subgraph; a Postgres btree entry
+holds 2,704 bytes, and the key has the thread's 16, an id and its headers beside it."""
+
+
+MAX_PATH_BYTES = 1 << 20
+"""A task path is no key."""
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8 that also takes lone surrogates, so that every `str` has one spelling."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decoded(data: bytes) -> str:
+    """The inverse of `encoded`."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+def thread_key(tenant: str, thread_id: str) -> UUID:
+    """The first 16 bytes of SHA-256 over both ids, each with its length before it."""
+    parts = (encoded(tenant), encoded(thread_id))
+    joined = b"".join(struct.pack(">I", len(p)) + p for p in parts)
+    return UUID(bytes=hashlib.sha256(joined).digest()[:16])
+
+
+def named(
+    tenant: str, thread_id: str, user: str | None = None, session: str | None = None
+) -> Thread:
+    """The thread of these names."""
+    return Thread(tenant, thread_id, thread_key(tenant, thread_id), user, session)
+
+
+def _text(configurable: Mapping[str, Any], name: str) -> str | None:
+    value = configurable.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise UsageError(
+            f"{name} must be a str, not {type(value).__name__} {value!r}; "
+            f"pass str({name}) so that 1 and '1' can never be two threads"
+        )
+    return str(value)
+
+
+def _storable(name: str, value: str, most: int) -> str:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} {value!r} holds a lone surrogate") from None
+    if "\x00" in value:
+        raise UsageError(f"{name} {value!r} holds a NUL character")
+    if size > most:
+        raise UsageError(f"{name} is {size} bytes long; at most {most} are possible")
+    return value
+
+
+def thread_of(config: Mapping[str, Any]) -> Thread:
+    """The thread that a LangGraph config names.
+
+    Raises:
+        UsageError: if `thread_id` is missing, empty or not a `str`.
+    """
+    configurable = config.get("configurable") or {}
+    thread_id = _text(configurable, "thread_id")
+    if not thread_id:
+        raise UsageError('config["configurable"]["thread_id"] is required')
+    return named(
+        _text(configurable, "tenant_id") or "",
+        thread_id,
+        _text(configurable, "user_id"),
+        _text(configurable, "session_id"),
+    )
+
+
+def place_of(config: Mapping[str, Any]) -> Place:
+    """The thread and namespace that a LangGraph config names.
+
+    Raises:
+        UsageError: if either cannot be used.
+    """
+    ns = _text(config.get("configurable") or {}, "checkpoint_ns") or ""
+    return Place(thread_of(config), _storable("checkpoint_ns", ns, MAX_NS_BYTES))
+
+
+def checkpoint_id_of(config: Mapping[str, Any]) -> str | None:
+    """The checkpoint id in a LangGraph config; None if it has none."""
+    value = _text(config.get("configurable") or {}, "checkpoint_id")
+    return storable_id("checkpoint_id", value) if value else None
+
+
+def storable_id(name: str, value: str) -> str:
+    """`value`, if it can be an index key.
+
+    Raises:
+        UsageError: if it is no `str`, too long, or holds what Postgres text cannot.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{name} must be a str, not {type(value).__name__}")
+    return _storable(name, value, MAX_ID_BYTES)
+
+
+def storable_path(path: str) -> str:
+    """A task path, if Postgres text can hold it.
+
+    Raises:
+        UsageError: if it cannot.
+    """
+    return _storable("task_path", path, MAX_PATH_BYTES)
+
+
+# -- chunk numbers ---------------------------------------------------------------------------
+
+_COUNTING_BITS = 23
+_DRAWN_BITS = 40
+
+
+class Numbers:
+    """Chunk numbers: 40 bits drawn at random, then 23 that count; a new draw on wrap.
+
+    No coordination, works with Postgres down, not issued again after a restore. Any thread may
+    take from it (`itertools.count` is atomic). Draw again after a fork.
+    """
+
+    def __init__(self) -> None:
+        self.draw()
+
+    def draw(self) -> None:
+        """Starts a new block."""
+        drawn = int.from_bytes(os.urandom(_DRAWN_BITS // 8)) << _COUNTING_BITS
+        self._block = drawn, itertools.count()
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        drawn, counted = self._block
+        i = next(counted)
+        if i >> _COUNTING_BITS:
+            self.draw()
+            return next(self)
+        return drawn | i
+
+
+def packed(numbers: Iterable[int]) -> bytes:
+    """Chunk numbers as 8 big-endian bytes each (a `bigint[]` parameter costs 12 on the wire)."""
+    numbers = tuple(numbers)
+    return struct.pack(f">{len(numbers)}q", *numbers)
+
+
+def unpacked(data: bytes) -> tuple[int, ...]:
+    """The inverse of `packed`."""
+    return struct.unpack(f">{len(data) // 8}q", data)
+
+
+# -- Redis -----------------------------------------------------------------------------------
+
+
+def hot_key(prefix: str, place: Place) -> str:
+    """The Redis key of a namespace's hot copy; all keys of a thread share one hash tag."""
+    ns = hashlib.sha256(encoded(place.ns)).hexdigest()[:16]
+    return f"{prefix}:{{{place.thread.key.hex}}}:{ns}"

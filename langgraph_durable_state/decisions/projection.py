@@ -1,0 +1,72 @@
+"""Metadata as JSON that Postgres can search: a projection for filters, never what is read back.
+
+JSON types are kept apart (True is not 1) and distinct values stay distinct: what jsonb cannot
+hold (NUL, lone surrogates, NaN) is spelled with an escape, and long texts stand as their digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UsageError
+from .escape import escape_text
+from .keys import encoded
+
+_LONGEST = 1_000
+"""Characters of a text that are kept as they are; LangGraph's own metadata stays far below."""
+
+_MARK = "\U0010ffff"
+
+
+def of_metadata(metadata: Mapping[str, Any]) -> str:
+    """The JSON text to store beside a checkpoint; values that JSON cannot express are left out."""
+    shown = {}
+    for key, value in metadata.items():
+        try:
+            shown[_text(str(key))] = _json(value)
+        except TypeError:
+            continue
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+
+
+def of_filter(wanted: Mapping[str, Any]) -> dict[str, str]:
+    """The JSON text that each key of a metadata filter must equal.
+
+    Raises:
+        UsageError: if a value cannot be compared as JSON.
+    """
+    found = {}
+    for key, value in wanted.items():
+        try:
+            found[_text(str(key))] = json.dumps(_json(value), ensure_ascii=False)
+        except TypeError:
+            raise UsageError(
+                f"metadata filter {key!r}: a {type(value).__name__} cannot be compared as JSON"
+            ) from None
+    return found
+
+
+def _json(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {_MARK: repr(float(value))}
+    if isinstance(value, Mapping):
+        return {_text(str(k)): _json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(v) for v in value]
+    raise TypeError(type(value).__name__)
+
+
+def _text(text: str) -> str:
+    if len(text) > _LONGEST:
+        return f"{_MARK}sha256:{hashlib.sha256(encoded(text)).hexdigest()}"
+    return escape_text(text, nul=True)

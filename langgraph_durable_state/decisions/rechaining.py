@@ -1,0 +1,47 @@
+"""Records under another thread's name: what a copy must digest anew.
+
+A digest covers the thread, so every record and write of a copied thread gets a new one, parents
+before children, and what refers to an old digest is made to refer to its new one. Chunks keep
+theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ..words import Digest, Place, RecordRow, Thread, WriteRow
+from . import codec
+from .codec import Batch, Blobs, Record
+
+
+@dataclass
+class Rechained:
+    """The new digests so far, by the old ones."""
+
+    target: Thread
+    blobs: Blobs
+    records: dict[Digest, Digest] = field(default_factory=dict)
+    writes: dict[Digest, Digest] = field(default_factory=dict)
+
+    def batch(self, ns: str, row: WriteRow, batch: Batch) -> WriteRow:
+        """A verified write batch as a row of the target."""
+        made = codec.pack_batch(Place(self.target, ns), batch, self.blobs)
+        self.writes[row.digest] = made.digest
+        return made
+
+    def record(self, row: RecordRow, record: Record) -> RecordRow:
+        """A verified record as a row of the target; its parent, if copied, came before."""
+        consumed = record.consumed
+        made = replace(
+            record,
+            place=Place(self.target, record.place.ns),
+            parent_digest=self.records.get(record.parent_digest, record.parent_digest),
+            consumed=None if consumed is None else self._renamed(consumed),
+        )
+        digest = made.digest()
+        self.records[row.digest] = digest
+        return replace(row, digest=digest, record=codec.pack_record(made, self.blobs))
+
+    def _renamed(self, consumed: Iterable[Digest]) -> tuple[Digest, ...]:
+        return tuple(self.writes.get(mark, mark) for mark in consumed)

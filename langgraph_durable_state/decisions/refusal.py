@@ -1,0 +1,101 @@
+"""Finds what a serializer would lose: which value, where, and why.
+
+"Comes back as it was" means the same type and content, with three tolerances that LangGraph
+users live with: a tuple comes back as a list, a subclass of a plain type as that type, and an
+exception stored under `__error__` as its text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+_PLAIN = (str, int, float, bytes, bytearray, list, dict, tuple)
+
+
+def difference(before: Any, after: Any, path: str = "") -> tuple[str, str] | None:
+    """Where `after`, which was decoded from `before`'s bytes, is not what `before` is.
+
+    Returns:
+        The path and the reason, or None if nothing was lost.
+    """
+    kind = type(before)
+    if isinstance(before, (list, tuple)) and not hasattr(before, "_fields"):
+        if not isinstance(after, (list, tuple)) or len(before) != len(after):
+            return path, _came_back(before, after)
+        pairs = zip(before, after, strict=True)
+        return _first(difference(b, a, f"{path}[{i}]") for i, (b, a) in enumerate(pairs))
+    if isinstance(before, dict):
+        if not isinstance(after, dict) or list(before) != list(after):
+            return path, _came_back(before, after)
+        return _first(difference(v, after[k], f"{path}[{k!r}]") for k, v in before.items())
+    if type(after) is not kind and not (isinstance(before, _PLAIN) and before == after):
+        return path, _came_back(before, after)
+    fields = _fields(before)
+    if fields is not None:
+        theirs = _fields(after) or {}
+        if fields.keys() != theirs.keys():
+            return path, _came_back(before, after)
+        return _first(difference(v, theirs[k], f"{path}.{k}") for k, v in fields.items())
+    return None if _equal(before, after) else (path, _came_back(before, after))
+
+
+def unserializable(
+    value: Any, serialize: Callable[[Any], object], path: str = ""
+) -> tuple[str, str]:
+    """The innermost part of `value` that `serialize` refuses, and its reason."""
+    for name, part in _parts(value):
+        try:
+            serialize(part)
+        except Exception:
+            return unserializable(part, serialize, path + name)
+    try:
+        serialize(value)
+    except Exception as error:
+        return path, f"{type(value).__name__} cannot be serialized ({error})"
+    return path, f"{type(value).__name__} cannot be serialized in its container"
+
+
+def _came_back(before: Any, after: Any) -> str:
+    names = type(before).__name__, type(after).__name__
+    if names[0] == names[1]:
+        return f"{names[0]} would not come back as it was"
+    return f"{names[0]} would come back as {names[1]}"
+
+
+def _first(found: Iterator[tuple[str, str] | None]) -> tuple[str, str] | None:
+    return next((f for f in found if f is not None), None)
+
+
+def _fields(value: Any) -> Mapping[str, Any] | None:
+    """The parts of an object that is compared part by part."""
+    if hasattr(value, "model_dump") and hasattr(value, "__pydantic_fields_set__"):
+        return {**value.__dict__, **(getattr(value, "__pydantic_extra__", None) or {})}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # A field may be unset (init=False, or slots): then both sides must lack it.
+        names = (f.name for f in dataclasses.fields(value))
+        return {n: getattr(value, n) for n in names if hasattr(value, n)}
+    return None
+
+
+def _equal(before: Any, after: Any) -> bool:
+    if before is after or (before != before and after != after):
+        return True
+    try:
+        return bool(before == after)
+    except ValueError:  # an array compares element by element
+        same_make = (before.dtype, before.shape) == (after.dtype, after.shape)
+        return same_make and bool(before.tobytes() == after.tobytes())
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    fields = _fields(value)
+    if fields is not None:
+        yield from ((f".{name}", part) for name, part in fields.items())
+    elif isinstance(value, dict):
+        yield from ((f"[{k!r}]", part) for k, part in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{i}]", part) for i, part in enumerate(value))
+    elif isinstance(value, (set, frozenset)):
+        yield from ((f"{{{part!r}}}", part) for part in value)

@@ -1,0 +1,177 @@
+"""Values to bytes and back through LangGraph's serializer, with nothing lost unsaid.
+
+The bytes are the serializer's own. For the plain values of a `JsonPlusSerializer` they are made
+directly with ormsgpack under the serializer's options less the one that replaces lone
+surrogates: that the encoder accepted them proves that they come back exactly. Any other value is
+decoded again and compared before anything is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import ormsgpack
+import xxhash
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from ..errors import ValueRefusedError
+from ..words import Typed
+from . import escape, refusal
+from .copying import MESSAGES
+
+Verify = Literal["off", "warn", "raise"]
+
+_STRICT = (
+    ormsgpack.OPT_NON_STR_KEYS
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+_ESCAPED = "escaped:"
+_SEED = int.from_bytes(os.urandom(8))
+_NOT_MSGPACK = (type(None), bytes, bytearray)
+
+logger = logging.getLogger("langgraph_durable_state")
+
+
+def is_transparent(serde: SerializerProtocol) -> bool:
+    """Whether the serializer's bytes can be taken apart and joined: exactly LangGraph's own."""
+    return type(serde) is JsonPlusSerializer
+
+
+def plain(value: Any) -> bytes | None:
+    """The msgpack bytes of a value made only of plain types; None if it is not."""
+    try:
+        return ormsgpack.packb(value, option=_STRICT)
+    except (TypeError, ValueError):
+        return None
+
+
+def fingerprint(item: Any) -> bytes | None:
+    """16 bytes that differ where the serialized bytes differ; None for what cannot be told cheaply.
+
+    About 1 us for a message, where serializing it takes 5. Taken over the object's own parts,
+    with the class's name, and seeded per process: it is never stored.
+    """
+    kind = type(item)
+    if kind in MESSAGES:
+        packed = plain((kind.__name__, item.__dict__, item.__pydantic_extra__))
+    else:
+        packed = plain(item)
+    return None if packed is None else xxhash.xxh3_128_digest(packed, _SEED)
+
+
+def print_of_bytes(data: bytes) -> bytes:
+    """The fingerprint of an item that only its serialized bytes identify."""
+    return xxhash.xxh3_128_digest(b"bytes:" + data, _SEED)
+
+
+class Serializer:
+    """One serializer with the checks of this library around it.
+
+    Args:
+        serde: LangGraph's or the user's.
+        verify: what to do with a value that would not come back as it was: refuse it
+            (``"raise"``), log it (``"warn"``), or not look (``"off"``).
+        max_bytes: refuse a value larger than this once serialized; None for no limit.
+    """
+
+    def __init__(
+        self, serde: SerializerProtocol, verify: Verify = "raise", max_bytes: int | None = None
+    ) -> None:
+        self.serde = serde
+        self.transparent = is_transparent(serde)
+        self._verify = verify
+        self._max_bytes = max_bytes
+
+    def dumps(self, value: Any, where: str, *, lossy: bool = False) -> Typed:
+        """`value` as bytes.
+
+        Args:
+            value: anything the serializer takes.
+            where: what to call it in an error, such as ``channel 'messages'``.
+            lossy: accept that it comes back as another type (an exception comes back as text).
+
+        Raises:
+            ValueRefusedError: if it cannot be serialized, is too large, or would not come back.
+        """
+        if self.transparent and type(value) not in _NOT_MSGPACK:
+            packed = plain(value)
+            if packed is not None:
+                return self._sized(Typed("msgpack", packed), where)
+        typed = self._typed(value, where)
+        if not lossy and self._verify != "off" and not isinstance(value, _NOT_MSGPACK):
+            typed = self._proven(value, typed, where)
+        return self._sized(typed, where)
+
+    def item(self, value: Any, where: str) -> bytes | None:
+        """The bytes of an item within a list or map, as the serializer would place them there.
+
+        None if the item only survives escaped, which holds for a value as a whole.
+        """
+        packed = plain(value)
+        if packed is not None:
+            return packed
+        if isinstance(value, bytearray):
+            return ormsgpack.packb(value)
+        typed = self._typed(value, where)
+        known = type(value) is bytes or (type(value) in MESSAGES and fingerprint(value) is not None)
+        if self._verify != "off" and not known:
+            typed = self._proven(value, typed, where)
+        return typed.data if typed.tag == "msgpack" else None
+
+    def loads(self, tag: str, data: bytes) -> Any:
+        """The value of these bytes; whatever the serializer raises."""
+        if tag.startswith(_ESCAPED):
+            return escape.unescaped(self.serde.loads_typed((tag[len(_ESCAPED) :], data)))
+        return self.serde.loads_typed((tag, data))
+
+    def _typed(self, value: Any, where: str) -> Typed:
+        try:
+            return Typed(*self.serde.dumps_typed(value))
+        except Exception as error:
+            path, reason = refusal.unserializable(value, self.serde.dumps_typed)
+            raise ValueRefusedError(_at(where, path), reason) from error
+
+    def _proven(self, value: Any, typed: Typed, where: str) -> Typed:
+        """`typed` if it decodes to `value`, else the escaped spelling if that one does."""
+        lost = self._lost(value, typed)
+        if lost is None:
+            return typed
+        try:
+            spelled = self._typed(escape.escaped(value), where)
+        except TypeError:
+            spelled = typed
+        again = Typed(_ESCAPED + spelled.tag, spelled.data)
+        if spelled.data != typed.data and self._lost(value, again) is None:
+            return again
+        if self._verify == "warn":
+            logger.warning("%s: %s", _at(where, lost[0]), lost[1])
+            return typed
+        raise ValueRefusedError(_at(where, lost[0]), lost[1])
+
+    def _lost(self, value: Any, typed: Typed) -> tuple[str, str] | None:
+        try:
+            after = self.loads(typed.tag, typed.data)
+        except Exception as error:
+            return "", f"{type(value).__name__} cannot be read back ({error})"
+        return refusal.difference(value, after)
+
+    def _sized(self, typed: Typed, where: str) -> Typed:
+        if self._max_bytes is not None and len(typed.data) > self._max_bytes:
+            size = f"{len(typed.data):,} bytes, more than max_value_bytes={self._max_bytes:,}"
+            raise ValueRefusedError(where, size)
+        return typed
+
+
+def _at(where: str, path: str) -> str:
+    return f"{where}, at {path}" if path else where
+
+
+Loads = Callable[[str, bytes], Any]

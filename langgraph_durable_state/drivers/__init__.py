@@ -1,0 +1,1 @@
+"""Everything that knows about threads, event loops, sockets and clocks."""

@@ -1,0 +1,154 @@
+"""The blocking face: the same coroutines over verbs that never suspend.
+
+`run` drives a coroutine to its end without a loop; if it ever suspended it would wait for ever,
+so that is an error. It works inside a running event loop too, and costs about 1 us.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+import redis
+from psycopg import pq
+from psycopg_pool import ConnectionPool
+
+from ..ports import Durable
+from ..words import Outcome, Put, PutWrites
+from .batching import Ticket, commit_each, take
+from .sql import Rows, bounded
+
+T = TypeVar("T")
+
+
+def run(coro: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends.
+
+    Raises:
+        RuntimeError: if it does suspend; it is closed first.
+    """
+    try:
+        coro.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    coro.close()
+    raise RuntimeError(f"{getattr(coro, '__qualname__', coro)} suspended on the blocking face")
+
+
+class BlockingConnections:
+    """Implements `Connections` over a `psycopg_pool.ConnectionPool`.
+
+    Args:
+        pool: opened on first use if it is not open.
+        own: whether the pool is used for nothing else.
+    """
+
+    def __init__(self, pool: ConnectionPool[Any], own: bool) -> None:
+        self._pool = pool
+        self._own = own
+
+    async def borrow(self, timeout: float) -> psycopg.Connection[Any]:
+        if self._own and self._pool.closed:
+            self._pool.open()
+        connection: psycopg.Connection[Any] = self._pool.getconn(timeout=timeout)
+        if not connection.autocommit:
+            connection.autocommit = True
+        return connection
+
+    async def give_back(self, connection: psycopg.Connection[Any]) -> None:
+        if connection.closed:
+            pass
+        elif connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            connection.close()
+        elif not self._own:
+            connection.autocommit = False
+        self._pool.putconn(connection)
+
+    async def close_one(self, connection: psycopg.Connection[Any]) -> None:
+        connection.close()
+
+    async def ask(
+        self,
+        connection: psycopg.Connection[Any],
+        sql: str,
+        params: Sequence[object] | None,
+        prepare: bool,
+        until: float,
+    ) -> Rows:
+        cursor = psycopg.RawCursor(connection)
+        binary = params is not None
+        with connection.lock:
+            step = cursor._execute_gen(sql.encode(), params, prepare=prepare, binary=binary)
+            connection.wait(bounded(step, until))
+        return cursor.fetchall() if cursor.description else []
+
+
+class BlockingScriptClient:
+    """Implements `ScriptClient` over a `redis.Redis`."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    async def evalsha(
+        self, sha: str, keys: Sequence[str], args: Sequence[bytes | str | int]
+    ) -> Any:
+        return self._client.evalsha(sha, len(keys), *keys, *args)
+
+    async def load(self, text: str) -> str:
+        return self._client.script_load(text)
+
+
+class LeaderAndFollowers:
+    """Implements `Commits` for threads: one commits for all that wait, then hands over.
+
+    The leader commits the batch that its own item is the first of, then wakes the next in line;
+    nobody waits longer than for the batch under way and its own. There is no artificial delay.
+    """
+
+    def __init__(self, durable: Durable) -> None:
+        self._durable = durable
+        self._lock = threading.Lock()
+        self._waiting: deque[Ticket] = deque()
+        self._led = False
+
+    async def submit(self, item: Put | PutWrites) -> Outcome:
+        ticket = Ticket(item, threading.Event())
+        with self._lock:
+            self._waiting.append(ticket)
+            leads, self._led = not self._led, True
+        if not leads:
+            self._follow(ticket)
+        if not ticket.done:
+            self._lead()
+        return ticket.result()
+
+    def _follow(self, ticket: Ticket) -> None:
+        try:
+            ticket.event.wait()
+        except BaseException:  # interrupted: whoever is next must not wait for this thread
+            with self._lock:
+                heir = ticket.event.is_set() and not ticket.done
+                if ticket in self._waiting:
+                    self._waiting.remove(ticket)
+                if heir:
+                    self._hand_over()
+            raise
+
+    def _lead(self) -> None:
+        with self._lock:
+            batch = take(self._waiting)
+        try:
+            run(commit_each(self._durable, batch))
+        finally:
+            with self._lock:
+                self._hand_over()
+            for ticket in batch:
+                ticket.event.set()
+
+    def _hand_over(self) -> None:
+        self._led = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0].event.set()

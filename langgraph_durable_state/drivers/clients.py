@@ -1,0 +1,140 @@
+"""Pools and clients for either face, from a URL or from what the user hands over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+import redis.asyncio
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.retry import Retry
+
+from ..errors import UsageError
+from ..settings import Settings
+
+PostgresSource = str | ConnectionPool[Any] | AsyncConnectionPool[Any]
+RedisSource = str | redis.Redis | redis.asyncio.Redis
+
+_REDIS_CONNECTIONS = 32
+"""A bound that waits: redis-py's default pool fails at 64 concurrent threads."""
+
+_COPIED = ("host", "port", "db", "username", "password", "path")
+
+
+def check_sources(postgres: object, redis_: object) -> None:
+    """Refuses what no driver can be made from.
+
+    Raises:
+        UsageError: if an argument is of another kind than documented.
+    """
+    if not isinstance(postgres, (str, ConnectionPool, AsyncConnectionPool)):
+        raise UsageError(
+            f"postgres must be a URL or a psycopg_pool pool, not {type(postgres).__name__}"
+        )
+    if redis_ is None:
+        return
+    if not isinstance(redis_, (str, redis.Redis, redis.asyncio.Redis)):
+        raise UsageError(f"redis must be a URL or a redis client, not {type(redis_).__name__}")
+    if isinstance(redis_, str):
+        try:
+            redis.ConnectionPool.from_url(redis_)
+        except ValueError as error:
+            raise UsageError(f"redis URL: {error}") from error
+    elif redis_.connection_pool.connection_kwargs.get("decode_responses"):
+        raise UsageError("the redis client must not decode responses: state is bytes")
+
+
+def blocking_pool(source: PostgresSource, settings: Settings) -> tuple[ConnectionPool[Any], bool]:
+    """A pool for the blocking face, and whether it is ours to close."""
+    if isinstance(source, ConnectionPool):
+        return source, False
+    conninfo, kwargs = _conninfo(source)
+    pool: ConnectionPool[Any] = ConnectionPool(
+        conninfo,
+        kwargs=_bounded(kwargs, settings),
+        min_size=0,
+        max_size=settings.pool_size,
+        open=False,
+        name="durable_state",
+    )
+    return pool, True
+
+
+def native_pool(
+    source: PostgresSource, settings: Settings
+) -> tuple[AsyncConnectionPool[Any], bool]:
+    """A pool for the running loop, and whether it is ours to close.
+
+    It starts empty: one left open with a connection hangs the end of `asyncio.run`.
+    """
+    if isinstance(source, AsyncConnectionPool):
+        return source, False
+    conninfo, kwargs = _conninfo(source)
+    pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+        conninfo,
+        kwargs=_bounded(kwargs, settings),
+        min_size=0,
+        max_size=settings.pool_size,
+        open=False,
+        name="durable_state",
+    )
+    return pool, True
+
+
+def _conninfo(source: PostgresSource) -> tuple[Any, dict[str, Any]]:
+    if isinstance(source, str):
+        return source, {}
+    kwargs = source.kwargs
+    return source.conninfo, dict(kwargs) if isinstance(kwargs, dict) else {}
+
+
+def _bounded(kwargs: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    return {"connect_timeout": max(2, round(settings.timeout)), "autocommit": True} | kwargs
+
+
+def blocking_redis(source: RedisSource, settings: Settings) -> tuple[redis.Redis, bool]:
+    """A client for the blocking face, and whether it is ours to close."""
+    if isinstance(source, redis.Redis):
+        return source, False
+    options = _redis_options(settings) | {"retry": Retry(NoBackoff(), 1)}
+    if isinstance(source, str):
+        pool = redis.BlockingConnectionPool.from_url(source, **options)
+    else:
+        kind: Any = redis.BlockingConnectionPool
+        pool = kind(**_copied(source, redis), **options)
+    return redis.Redis(connection_pool=pool), True
+
+
+def native_redis(source: RedisSource, settings: Settings) -> tuple[redis.asyncio.Redis, bool]:
+    """A client for the running loop, and whether it is ours to close."""
+    if isinstance(source, redis.asyncio.Redis):
+        return source, False
+    options = _redis_options(settings) | {"retry": AsyncRetry(NoBackoff(), 1)}
+    if isinstance(source, str):
+        pool = redis.asyncio.BlockingConnectionPool.from_url(source, **options)
+    else:
+        pool = redis.asyncio.BlockingConnectionPool(**_copied(source, redis.asyncio), **options)
+    return redis.asyncio.Redis(connection_pool=pool), True
+
+
+def _redis_options(settings: Settings) -> dict[str, Any]:
+    return {
+        "socket_timeout": settings.redis_timeout,
+        "socket_connect_timeout": settings.redis_timeout,
+        "timeout": settings.redis_timeout,
+        "retry_on_error": [RedisConnectionError],
+        "max_connections": _REDIS_CONNECTIONS,
+    }
+
+
+def _copied(source: redis.Redis | redis.asyncio.Redis, module: Any) -> dict[str, Any]:
+    """Where and as whom the other face's client connects."""
+    pool = source.connection_pool
+    known = pool.connection_kwargs
+    copied = {name: known[name] for name in _COPIED if name in known}
+    kind = pool.connection_class.__name__
+    copied |= {name: value for name, value in known.items() if name.startswith("ssl_")}
+    return copied | {"connection_class": getattr(module, kind, module.Connection)}

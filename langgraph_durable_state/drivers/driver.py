@@ -1,0 +1,112 @@
+"""One face's set of everything, from tiers to engine: blocking, or native for one loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ..protocols.engine import Engine, Shared
+from ..protocols.upkeep import Upkeep
+from ..settings import Settings
+from ..tiers.postgres import PostgresTier
+from ..tiers.redis import RedisTier
+from . import clients
+from .blocking import BlockingConnections, BlockingScriptClient, LeaderAndFollowers
+from .breaker import Breaker
+from .native import NativeConnections, NativeScriptClient, OneFlusher
+from .scripts import GuardedScripts, ScriptClient
+from .sql import Connections, PooledSql
+
+
+@dataclass(frozen=True)
+class Breakers:
+    """One per tier, shared by all drivers of a saver."""
+
+    postgres: Breaker
+    redis: Breaker
+
+
+class Driver:
+    """What the saver's methods need of one face.
+
+    Attributes:
+        engine, upkeep: over this face's tiers.
+        close: gives back what this driver opened itself.
+    """
+
+    def __init__(
+        self, engine: Engine, upkeep: Upkeep, close: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        self.engine = engine
+        self.upkeep = upkeep
+        self.close = close
+        self.ready = False
+
+
+def blocking(
+    postgres: clients.PostgresSource,
+    redis: clients.RedisSource | None,
+    settings: Settings,
+    shared: Shared,
+    breakers: Breakers,
+) -> Driver:
+    """The blocking face's driver. Opens nothing yet."""
+    pool, own_pool = clients.blocking_pool(postgres, settings)
+    durable = _durable(BlockingConnections(pool, own_pool), settings, breakers)
+    client, own_client = clients.blocking_redis(redis, settings) if redis else (None, False)
+
+    async def close() -> None:
+        if own_pool:
+            pool.close()
+        if client is not None and own_client:
+            client.close()
+            client.connection_pool.disconnect()
+
+    hot = _hot(BlockingScriptClient(client), settings, breakers) if client is not None else None
+    engine = Engine(shared, durable, LeaderAndFollowers(durable), hot)
+    return Driver(engine, Upkeep(engine, shared.reader, shared.blobs), close)
+
+
+async def native(
+    postgres: clients.PostgresSource,
+    redis: clients.RedisSource | None,
+    settings: Settings,
+    shared: Shared,
+    breakers: Breakers,
+) -> Driver:
+    """The running loop's driver, which goes with it."""
+    pool, own_pool = clients.native_pool(postgres, settings)
+    durable = _durable(NativeConnections(pool, own_pool), settings, breakers)
+    client, own_client = clients.native_redis(redis, settings) if redis else (None, False)
+
+    async def close() -> None:
+        if own_pool:
+            await pool.close()
+        if client is not None and own_client:
+            await client.aclose()
+            await client.connection_pool.disconnect()
+
+    # A loop that ends closes its asynchronous generators: the pools go then.
+    guard = _until_loop_ends(close)
+    await anext(guard)
+    hot = _hot(NativeScriptClient(client), settings, breakers) if client is not None else None
+    engine = Engine(shared, durable, OneFlusher(durable), hot)
+    return Driver(engine, Upkeep(engine, shared.reader, shared.blobs), guard.aclose)
+
+
+async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await close()
+
+
+def _durable(connections: Connections, settings: Settings, breakers: Breakers) -> PostgresTier:
+    sql = PooledSql(connections, settings.schema, settings.timeout, breakers.postgres)
+    return PostgresTier(sql, settings.schema)
+
+
+def _hot(client: ScriptClient, settings: Settings, breakers: Breakers) -> RedisTier:
+    scripts = GuardedScripts(client, breakers.redis)
+    return RedisTier(scripts, settings.prefix, settings.hot_ttl, settings.touch_on_read)

@@ -1,0 +1,134 @@
+"""The drivers of one saver: one blocking, one per event loop, none older than this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+
+from ..errors import ClosedError
+from ..protocols.engine import Shared
+from ..settings import Settings
+from . import driver as drivers
+from .breaker import Breaker
+from .caches import HeadCache
+from .clients import PostgresSource, RedisSource
+from .driver import Breakers, Driver
+
+_ABANDONED: list[object] = []
+"""Drivers of the process that forked this one: never closed here, the sockets are the parent's."""
+
+
+class Faces:
+    """Opens drivers on first use.
+
+    Args:
+        postgres, redis: where to.
+        settings: the saver's.
+        shared: what all drivers share.
+        heads: the head cache within `shared`.
+    """
+
+    def __init__(
+        self,
+        postgres: PostgresSource,
+        redis: RedisSource | None,
+        settings: Settings,
+        shared: Shared,
+        heads: HeadCache,
+    ) -> None:
+        self._postgres = postgres
+        self._redis = redis
+        self._settings = settings
+        self._shared = shared
+        self._heads = heads
+        self._closed = False
+        self._begin()
+        _ALL.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._breakers = Breakers(Breaker(), Breaker())
+        self._blocking: Driver | None = None
+        self._native: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Driver] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._installed = not self._settings.auto_setup
+
+    def abandon(self) -> None:
+        """Starts over in a forked child."""
+        _ABANDONED.append((self._blocking, dict(self._native), self._lock))
+        self._begin()
+        self._heads.reset()
+        self._shared.numbers.draw()
+
+    async def blocking(self) -> Driver:
+        """The blocking driver, its tables installed. Never suspends."""
+        self._check_open()
+        found = self._blocking
+        if found is None:
+            with self._lock:
+                found = self._blocking
+                if found is None:
+                    args = (self._postgres, self._redis, self._settings, self._shared)
+                    found = self._blocking = drivers.blocking(*args, self._breakers)
+        return await self._install(found)
+
+    async def native(self) -> Driver:
+        """The running loop's driver, its tables installed."""
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        found = self._native.get(loop)
+        if found is None:
+            args = (self._postgres, self._redis, self._settings, self._shared)
+            fresh = await drivers.native(*args, self._breakers)
+            found = self._native.setdefault(loop, fresh)
+        return await self._install(found)
+
+    async def _install(self, driver: Driver) -> Driver:
+        if not self._installed:
+            await driver.engine.durable.setup()
+            self._installed = True
+        return driver
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError()
+
+    async def close_blocking(self) -> None:
+        """Closes the blocking driver, and asks other loops to close theirs. Never suspends."""
+        self._closed = True
+        with self._lock:
+            found, self._blocking = self._blocking, None
+        if found is not None:
+            await found.close()
+        for loop, driver in list(self._native.items()):
+            if loop.is_running():
+                loop.call_soon_threadsafe(_close_soon, loop, driver)
+
+    async def close_native(self) -> None:
+        """Closes the running loop's driver, then the others."""
+        found = self._native.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.close()
+        await self.close_blocking()
+
+
+def _close_soon(loop: asyncio.AbstractEventLoop, driver: Driver) -> None:
+    task = loop.create_task(driver.close())
+    _CLOSING.add(task)
+    task.add_done_callback(_CLOSING.discard)
+
+
+_CLOSING: set[asyncio.Task[None]] = set()
+_ALL: weakref.WeakSet[Faces] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for faces in list(_ALL):
+        faces.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,116 @@
+"""The native face's drivers: awaited in the caller's loop, one set per loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import redis.asyncio
+from psycopg import pq
+from psycopg_pool import AsyncConnectionPool
+
+from ..errors import UnavailableError
+from ..ports import Durable
+from ..words import Outcome, Put, PutWrites
+from .batching import Ticket, commit_each, take
+from .sql import Rows, bounded
+
+
+class NativeConnections:
+    """Implements `Connections` over a `psycopg_pool.AsyncConnectionPool` of the running loop.
+
+    Args:
+        pool: opened on first use if it is not open.
+        own: whether the pool is used for nothing else.
+    """
+
+    def __init__(self, pool: AsyncConnectionPool[Any], own: bool) -> None:
+        self._pool = pool
+        self._own = own
+
+    async def borrow(self, timeout: float) -> psycopg.AsyncConnection[Any]:
+        if self._own and self._pool.closed:
+            await self._pool.open()
+        connection: psycopg.AsyncConnection[Any] = await self._pool.getconn(timeout=timeout)
+        if not connection.autocommit:
+            await connection.set_autocommit(True)
+        return connection
+
+    async def give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        if connection.closed:
+            pass
+        elif connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            await connection.close()
+        elif not self._own:
+            await connection.set_autocommit(False)
+        await self._pool.putconn(connection)
+
+    async def close_one(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        await connection.close()
+
+    async def ask(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        sql: str,
+        params: Sequence[object] | None,
+        prepare: bool,
+        until: float,
+    ) -> Rows:
+        cursor = psycopg.AsyncRawCursor(connection)
+        binary = params is not None
+        async with connection.lock:
+            step = cursor._execute_gen(sql.encode(), params, prepare=prepare, binary=binary)
+            await connection.wait(bounded(step, until))
+        return await cursor.fetchall() if cursor.description else []
+
+
+class NativeScriptClient:
+    """Implements `ScriptClient` over a `redis.asyncio.Redis` of the running loop."""
+
+    def __init__(self, client: redis.asyncio.Redis) -> None:
+        self._client = client
+
+    async def evalsha(
+        self, sha: str, keys: Sequence[str], args: Sequence[bytes | str | int]
+    ) -> Any:
+        return await self._client.evalsha(sha, len(keys), *keys, *args)
+
+    async def load(self, text: str) -> str:
+        return await self._client.script_load(text)
+
+
+class OneFlusher:
+    """Implements `Commits` for a loop: one task commits batch after batch while any waits.
+
+    A caller that is cancelled leaves its item in the batch: it may be stored or not, as with any
+    acknowledgement that is lost.
+    """
+
+    def __init__(self, durable: Durable) -> None:
+        self._durable = durable
+        self._waiting: deque[Ticket] = deque()
+        self._flusher: asyncio.Task[None] | None = None
+
+    async def submit(self, item: Put | PutWrites) -> Outcome:
+        ticket = Ticket(item, asyncio.get_running_loop().create_future())
+        self._waiting.append(ticket)
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._flush())
+        await ticket.event
+        return ticket.result()
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            batch = take(self._waiting)
+            try:
+                await commit_each(self._durable, batch)
+            finally:
+                for ticket in batch:
+                    if not ticket.done:
+                        gone = UnavailableError("postgres", "the event loop stopped")
+                        ticket.settle(None, gone)
+                    if not ticket.event.done():
+                        ticket.event.set_result(None)

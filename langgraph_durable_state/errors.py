@@ -1,0 +1,118 @@
+"""Every error this library raises, in one tree.
+
+The first line of a class's docstring is its default message; facts are attributes.
+The branches say whose fault it is and whether trying again can help.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DurableStateError(Exception):
+    """The state layer could not do what was asked."""
+
+    retryable: ClassVar[bool] = False
+    """Whether the same call may succeed later without any change."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+
+
+class UsageError(DurableStateError, ValueError):
+    """The call or the configuration is not usable as given."""
+
+
+class ClosedError(UsageError):
+    """This saver was closed; create a new one."""
+
+
+class ValueRefusedError(UsageError):
+    """A value would not come back as it was, so nothing of the call was written.
+
+    Attributes:
+        where: channel and path of the value, such as ``channel 'messages', item 3, .artifact``.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}; nothing of this call was written")
+        self.where = where
+        self.reason = reason
+
+
+class ConflictError(DurableStateError):
+    """Another run advanced this thread first.
+
+    Attributes:
+        thread: the thread's id.
+        namespace: the checkpoint namespace.
+        expected: id of the checkpoint this run started from, None if it claimed an empty thread.
+        actual: id of the checkpoint that is the head now, None if the thread is gone.
+        refused: id of the checkpoint that was refused; it is kept and can be read by this id.
+    """
+
+    def __init__(
+        self,
+        *,
+        thread: str,
+        namespace: str,
+        expected: str | None,
+        actual: str | None,
+        refused: str | None,
+    ) -> None:
+        super().__init__(
+            f"Another run advanced thread {thread!r} first: this run started from checkpoint "
+            f"{expected}, the head is now {actual}. The refused checkpoint {refused} is kept."
+        )
+        self.thread = thread
+        self.namespace = namespace
+        self.expected = expected
+        self.actual = actual
+        self.refused = refused
+
+
+class UnavailableError(DurableStateError):
+    """A tier that is needed could not be reached in time.
+
+    Attributes:
+        tier: ``"postgres"`` or ``"redis"``.
+    """
+
+    retryable = True
+
+    def __init__(self, tier: str, detail: str) -> None:
+        super().__init__(f"{tier} could not be reached: {detail}")
+        self.tier = tier
+
+
+class CorruptionError(DurableStateError):
+    """Stored bytes are not the bytes that were written.
+
+    Attributes:
+        thread, namespace, checkpoint: where.
+        channel: the channel concerned, None if the record itself is.
+        detail: what was found.
+    """
+
+    def __init__(
+        self, *, thread: str, namespace: str, checkpoint: str, channel: str | None, detail: str
+    ) -> None:
+        what = f"channel {channel!r}" if channel is not None else "the record"
+        super().__init__(
+            f"Thread {thread!r}, namespace {namespace!r}, checkpoint {checkpoint}: "
+            f"{what} cannot be trusted: {detail}"
+        )
+        self.thread = thread
+        self.namespace = namespace
+        self.checkpoint = checkpoint
+        self.channel = channel
+        self.detail = detail
+
+
+class NumberTakenError(DurableStateError):
+    """A chunk number is taken by other content; new ones are drawn and the put is sent again."""
+
+
+class EvolutionError(DurableStateError):
+    """Stored state has a shape that this code does not know how to read."""

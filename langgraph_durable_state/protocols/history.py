@@ -1,0 +1,182 @@
+"""What DeltaChannels replay: the writes along one branch, down to the nearest stored value.
+
+The chain is read in pages that grow eightfold, so the number of round trips is bounded by the
+logarithm of its length (64, 512, 4,096, …). Of a checkpoint's writes only those count that its
+child on this branch consumed: another run's answer on the same head never leaks in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from langgraph.checkpoint.base import DeltaChannelHistory
+
+from ..decisions import codec
+from ..decisions.chunking import Channel, Chunk
+from ..decisions.codec import Batch, Blobs, Record, Unsound
+from ..decisions.serializing import Serializer
+from ..ports import Durable
+from ..words import ChunkRow, Digest, Page, Place, RecordRow
+from .reading import Reader, corrupt, in_order, pending_writes
+
+FIRST_PAGE = 64
+GROWTH = 8
+
+
+async def ancestry(
+    durable: Durable, blobs: Blobs, place: Place, id: str, channels: Iterable[str]
+) -> list[RecordRow]:
+    """A checkpoint and its ancestors, down to where each of `channels` has a stored value.
+
+    The checkpoint itself comes first and does not count as such a place.
+    """
+    wanted = set(channels)
+    rows: list[RecordRow] = []
+    size, start = FIRST_PAGE, id
+    while True:
+        page = await durable.chain(place, start, size)
+        fresh = page if not rows else page[1:]
+        for row in fresh:
+            rows.append(row)
+            if len(rows) > 1:
+                wanted -= codec.channels_present(row, blobs).keys()
+                if not wanted:
+                    return rows
+        if len(page) < size:
+            return rows
+        start, size = page[-1].id, size * GROWTH
+
+
+async def replay(
+    durable: Durable,
+    reader: Reader,
+    blobs: Blobs,
+    serializer: Serializer,
+    place: Place,
+    id: str,
+    channels: Sequence[str],
+) -> Mapping[str, DeltaChannelHistory]:
+    """The writes and seeds of `channels` for the checkpoint `id` (LangGraph's contract).
+
+    Raises:
+        CorruptionError: if a record of the chain, a write or a seed is not what was written.
+    """
+    try:
+        rows = await ancestry(durable, blobs, place, id, channels)
+    except Unsound as found:
+        raise corrupt(place, id, found) from found
+    if not rows:
+        return {name: {"writes": []} for name in channels}
+    seeds = _seeds(rows[1:], channels, blobs)
+    full = {no for name, row in seeds.items() for no in codec.channels_present(row, blobs)[name]}
+    light = {no for row in rows for no in row.numbers} - full
+    page = await durable.rest(place, [r.id for r in rows[1:]], sorted(full), sorted(light))
+    records = _verified(place, rows, page, reader, blobs)
+    return _collected(reader, serializer, place, records, page, channels)
+
+
+def _seeds(
+    rows: Sequence[RecordRow], channels: Sequence[str], blobs: Blobs
+) -> dict[str, RecordRow]:
+    found: dict[str, RecordRow] = {}
+    for row in rows:
+        present = codec.channels_present(row, blobs)
+        for name in channels:
+            if name in present:
+                found.setdefault(name, row)
+    return found
+
+
+def _verified(
+    place: Place, rows: Sequence[RecordRow], page: Page, reader: Reader, blobs: Blobs
+) -> list[Record]:
+    out: list[Record] = []
+    parsed: dict[int, Chunk] = {}
+    for row in rows:
+        try:
+            for no in row.numbers:
+                stored = page.chunks.get((place.thread.key, no))
+                if stored is not None and no not in parsed:
+                    whole = len(stored.blob) > 3
+                    parsed[no] = (
+                        codec.chunk_of(stored, blobs) if whole else codec.bare_chunk(stored)
+                    )
+            record = codec.read_record(place, row, parsed, blobs)
+        except Unsound as found:
+            raise corrupt(place, row.id, found) from found
+        if out and out[-1].parent_digest != row.digest:
+            raise corrupt(place, row.id, Unsound(None, "its child was made from another content"))
+        out.append(record)
+    return out
+
+
+def _collected(
+    reader: Reader,
+    serializer: Serializer,
+    place: Place,
+    records: Sequence[Record],
+    page: Page,
+    channels: Sequence[str],
+) -> dict[str, DeltaChannelHistory]:
+    writes: dict[str, list[list[tuple[str, str, Any]]]] = {name: [] for name in channels}
+    seeds: dict[str, Channel] = {}
+    chunks = {no: row for (_, no), row in page.chunks.items()}
+    for child, record in pairwise(records):
+        open_names = [name for name in channels if name not in seeds]
+        for name, found in _on_branch(
+            reader, serializer, place, child, record, page, chunks
+        ).items():
+            if name in open_names:
+                writes[name].append(found)
+        held = record.by_name()
+        seeds.update((name, held[name]) for name in open_names if name in held)
+    out: dict[str, DeltaChannelHistory] = {}
+    for name in channels:
+        entry: DeltaChannelHistory = {
+            "writes": [w for step in reversed(writes[name]) for w in step]
+        }
+        if name in seeds:
+            entry["seed"] = reader.value(seeds[name], serializer)
+        out[name] = entry
+    return out
+
+
+def _on_branch(
+    reader: Reader,
+    serializer: Serializer,
+    place: Place,
+    child: Record,
+    record: Record,
+    page: Page,
+    chunks: Mapping[int, ChunkRow],
+) -> dict[str, list[tuple[str, str, Any]]]:
+    """The writes stored against `record` that `child` consumed, by channel."""
+    rows = page.writes.get((place.thread.key, place.ns, record.id), ())
+    if child.consumed is None:
+        batches = reader.batches(place, rows, chunks)
+        ordered = pending_writes(batches)
+    else:
+        chosen = [row for row in rows if row.digest in child.consumed]
+        _require(place, record, child.consumed, {row.digest for row in rows})
+        ordered = in_order(_once(reader.batches(place, chosen, chunks)))
+    found: dict[str, list[tuple[str, str, Any]]] = {}
+    for task, name, write in ordered:
+        found.setdefault(name, []).append((task, name, reader.value(write, serializer)))
+    return found
+
+
+def _once(batches: Sequence[Batch]) -> list[Batch]:
+    """Of a task's consumed batches the longest: the null task's grow, and hold the earlier ones."""
+    longest: dict[str, Batch] = {}
+    for batch in batches:
+        have = longest.get(batch.task)
+        if have is None or len(batch.writes) > len(have.writes):
+            longest[batch.task] = batch
+    return list(longest.values())
+
+
+def _require(place: Place, record: Record, consumed: Sequence[Digest], stored: set[Digest]) -> None:
+    if not stored.issuperset(consumed):
+        raise corrupt(place, record.id, Unsound(None, "a write that its child consumed is missing"))

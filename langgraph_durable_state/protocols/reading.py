@@ -1,0 +1,218 @@
+"""Stored checkpoints to LangGraph's tuples: verified, decoded, and sharing nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple, writes_sort_key
+
+from ..decisions import codec
+from ..decisions.chunking import Channel, Chunk, items_of
+from ..decisions.codec import Batch, Blobs, Record, Unsound
+from ..decisions.copying import copied
+from ..decisions.serializing import Serializer
+from ..decisions.versions import Tagged
+from ..errors import CorruptionError
+from ..words import NULL_TASK_ID, ChunkRow, Place, RecordRow, Thread, WriteRow
+from .runs import Run, tagged
+
+
+def corrupt(place: Place, id: str, found: Unsound) -> CorruptionError:
+    """What a reader is told of unsound bytes."""
+    return CorruptionError(
+        thread=place.thread.id,
+        namespace=place.ns,
+        checkpoint=id,
+        channel=found.channel,
+        detail=found.detail,
+    )
+
+
+class Reader:
+    """Verifies and decodes.
+
+    Args:
+        blobs: reads stored bytes.
+        keep: keep decoded items beside their chunks, to copy them at the next read.
+    """
+
+    def __init__(self, blobs: Blobs, keep: bool) -> None:
+        self._blobs = blobs
+        self._keep = keep
+
+    def chunks(self, rows: Mapping[int, ChunkRow], held: Mapping[int, Chunk]) -> dict[int, Chunk]:
+        """The chunks of stored rows; those in `held` are taken as they are.
+
+        Raises:
+            Unsound: if a chunk's bytes are not those its digest was made from.
+        """
+        return {
+            no: held[no] if no in held else codec.chunk_of(row, self._blobs)
+            for no, row in rows.items()
+        }
+
+    def record(self, place: Place, row: RecordRow, rows: Mapping[int, ChunkRow]) -> Record:
+        """The record of a stored row with its chunks.
+
+        Raises:
+            CorruptionError: if anything of it is missing or is not what was written.
+        """
+        try:
+            own = {no: rows[no] for no in row.numbers if no in rows}
+            return codec.read_record(place, row, self.chunks(own, {}), self._blobs)
+        except Unsound as found:
+            raise corrupt(place, row.id, self._named(place, row, rows, found)) from found
+
+    def _named(
+        self, place: Place, row: RecordRow, rows: Mapping[int, ChunkRow], found: Unsound
+    ) -> Unsound:
+        """`found` with the channel whose chunk it is, where the manifest still tells."""
+        if found.channel is not None:
+            return found
+        try:
+            bad = set()
+            for no in row.numbers:
+                try:
+                    codec.chunk_of(rows[no], self._blobs)
+                except Unsound:
+                    bad.add(no)
+            name = codec.channel_of_number(row, bad, self._blobs)
+        except Exception:
+            return found
+        return Unsound(name, found.detail) if name is not None else found
+
+    def batches(
+        self, place: Place, rows: Iterable[WriteRow], chunks: Mapping[int, ChunkRow]
+    ) -> list[Batch]:
+        """The write batches of stored rows.
+
+        Raises:
+            CorruptionError: if one is not what was written.
+        """
+        out = []
+        for row in rows:
+            try:
+                own = self.chunks({no: chunks[no] for no in row.numbers if no in chunks}, {})
+                out.append(codec.read_batch(place, row, own, self._blobs))
+            except Unsound as found:
+                raise corrupt(place, row.id, found) from found
+        return out
+
+    def value(self, channel: Channel, serializer: Serializer) -> Any:
+        """A channel's value, which shares nothing with what is kept here.
+
+        Raises:
+            Exception: whatever the serializer raises for bytes that it cannot read.
+        """
+        if channel.shape == "inline":
+            return serializer.loads(channel.tag, channel.inline)
+        if channel.shape == "whole":
+            return serializer.loads(channel.tag, channel.pieces[0].chunk.plain)
+        items: list[Any] = []
+        for piece in channel.pieces:
+            part = self._items(piece.chunk, channel, serializer)
+            items += part if piece.full else part[piece.start : piece.stop]
+        return items if channel.shape == "array" else dict(items)
+
+    def _items(self, chunk: Chunk, channel: Channel, serializer: Serializer) -> list[Any]:
+        if chunk.items is not None:
+            return copied(chunk.items)  # type: ignore[no-any-return]
+        items = items_of(chunk, channel.shape, serializer)
+        if self._keep:
+            try:
+                fresh = copied(items)
+            except TypeError:
+                return items
+            chunk.items = items
+            return fresh  # type: ignore[no-any-return]
+        return items
+
+    def tuple_of(
+        self,
+        record: Record,
+        batches: Iterable[Batch],
+        serializer: Serializer,
+        run: Run | None,
+        versioned: bool,
+    ) -> CheckpointTuple:
+        """LangGraph's view of a record and the pending writes stored against it.
+
+        Args:
+            record: verified.
+            batches: verified, in any order.
+            serializer: decodes.
+            run: what the config's thread id shall carry.
+            versioned: whether the channel versions shall carry it too.
+        """
+        decode = self._decoder(record, serializer)
+        body = decode(None, lambda: serializer.loads(record.body.tag, record.body.data))
+        metadata = decode(None, lambda: serializer.loads(record.metadata.tag, record.metadata.data))
+        values = {
+            c.name: decode(c.name, lambda c=c: self.value(c, serializer)) for c in record.channels
+        }
+        if versioned and run is not None:
+            body["channel_versions"] = tagged(body.get("channel_versions") or {}, run)
+        pending = [
+            (task, name, decode(name, lambda w=write: self.value(w, serializer)))
+            for task, name, write in pending_writes(batches)
+        ]
+        return CheckpointTuple(
+            config=config_of(record.place, record.id, run),
+            checkpoint={**body, "id": record.id, "channel_values": values},  # type: ignore[typeddict-item]
+            metadata=metadata,
+            parent_config=config_of(record.place, record.parent, None) if record.parent else None,
+            pending_writes=pending,
+        )
+
+    def _decoder(self, record: Record, serializer: Serializer) -> Callable[..., Any]:
+        def decode(channel: str | None, read: Callable[[], Any]) -> Any:
+            try:
+                return read()
+            except Exception as error:
+                detail = f"its bytes cannot be decoded ({type(error).__name__}: {error})"
+                raise corrupt(record.place, record.id, Unsound(channel, detail)) from error
+
+        return decode
+
+
+def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
+    """The writes that a resumed run sees: (task, channel, value), in LangGraph's order.
+
+    Of a task's ordinary batches the first counts; of the null task's, the longest.
+    """
+    chosen: dict[tuple[str, int], Batch] = {}
+    for batch in sorted(batches, key=lambda b: b.slot):
+        key = (batch.task, min(batch.slot, 0))
+        have = chosen.get(key)
+        grows = batch.task == NULL_TASK_ID and have and len(batch.writes) > len(have.writes)
+        if have is None or grows:
+            chosen[key] = batch
+    return in_order(chosen.values())
+
+
+def in_order(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
+    """All writes of some batches as (task, channel, value), in LangGraph's order."""
+    keyed = [
+        (writes_sort_key(b.path, b.task, WRITES_IDX_MAP.get(w.name, i)), b.task, w)
+        for b in batches
+        for i, w in enumerate(b.writes)
+    ]
+    return [(task, w.name, w) for _, task, w in sorted(keyed, key=lambda k: k[0])]
+
+
+def config_of(place: Place, id: str, run: Run | None) -> Any:
+    """The LangGraph config that names a checkpoint, owners included."""
+    thread = place.thread
+    named = {
+        "thread_id": Tagged(thread.id, run) if run is not None else thread.id,
+        "checkpoint_ns": place.ns,
+        "checkpoint_id": id,
+    }
+    return {"configurable": named | owners(thread)}
+
+
+def owners(thread: Thread) -> dict[str, str]:
+    """The optional ids of a thread that configs carry on."""
+    named = {"tenant_id": thread.tenant, "user_id": thread.user, "session_id": thread.session}
+    return {name: value for name, value in named.items() if value}

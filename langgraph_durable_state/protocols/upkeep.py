@@ -1,0 +1,177 @@
+"""Removing and copying: delete, prune, copy, written once over the durable tier.
+
+Whatever is removed, a kept checkpoint keeps all that it needs: chunks it shares, the ancestors
+its DeltaChannels are made from, and its pending writes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..decisions import codec, retention
+from ..decisions.chunking import Chunk
+from ..decisions.codec import Blobs, Record, Unsound
+from ..decisions.rechaining import Rechained
+from ..decisions.serializing import Serializer
+from ..errors import ConflictError, UsageError
+from ..ports import Durable
+from ..words import Head, Listing, Page, Place, RecordRow, Thread, WriteRow
+from . import history
+from .engine import Engine
+from .reading import Reader, corrupt
+
+PAGE = 200
+"""Records copied per round trip, without their chunks: some 200 KB."""
+
+TRIES = 5
+"""A prune of a thread whose head moves meanwhile starts again; five times, then it gives up."""
+
+
+class Upkeep:
+    """Upkeep over one driver's engine."""
+
+    def __init__(self, engine: Engine, reader: Reader, blobs: Blobs) -> None:
+        self._engine = engine
+        self._durable: Durable = engine.durable
+        self._reader = reader
+        self._blobs = blobs
+
+    async def delete_thread(self, thread: Thread) -> None:
+        namespaces = await self._durable.delete_thread(thread)
+        await self._engine.drop_hot(thread, namespaces)
+
+    async def delete_for_runs(self, tenant: str, run_ids: Sequence[str]) -> None:
+        if not run_ids:
+            return
+        doomed: defaultdict[Thread, list[tuple[str, str]]] = defaultdict(list)
+        for thread, ns, id in await self._durable.runs(tenant, run_ids):
+            doomed[thread].append((ns, id))
+        for thread, ids in doomed.items():
+            await self._engine.drop_hot(thread, await self._durable.remove(thread, ids))
+
+    # -- prune -------------------------------------------------------------------------------
+
+    async def prune(self, serializer: Serializer, thread: Thread, strategy: str) -> None:
+        """Keeps the head of each namespace and what it needs, or nothing (``"delete"``).
+
+        Raises:
+            UsageError: if the strategy is unknown.
+            ConflictError: if the thread moved on at each of several tries.
+        """
+        if strategy == "delete":
+            await self.delete_thread(thread)
+            return
+        if strategy != "keep_latest":
+            raise UsageError(f"prune strategy {strategy!r}: use 'keep_latest' or 'delete'")
+        for _ in range(TRIES):
+            heads = await self._durable.heads(thread)
+            kept = await self._needed(serializer, thread, heads)
+            if await self._durable.keep(thread, kept, heads):
+                return
+        raise ConflictError(
+            thread=thread.id, namespace="", expected=None, actual=None, refused=None
+        )
+
+    async def _needed(
+        self, serializer: Serializer, thread: Thread, heads: dict[str, Head]
+    ) -> list[tuple[str, str]]:
+        kept = []
+        for ns, head in heads.items():
+            place = Place(thread, ns)
+            replayed = await self._replayed(serializer, place, head)
+            if not replayed:
+                kept.append((ns, head.id))
+                continue
+            try:
+                rows = await history.ancestry(self._durable, self._blobs, place, head.id, replayed)
+            except Unsound as found:
+                raise corrupt(place, head.id, found) from found
+            kept += [(ns, row.id) for row in rows]
+        return kept
+
+    async def _replayed(self, serializer: Serializer, place: Place, head: Head) -> set[str]:
+        rows = await self._durable.chain(place, head.id, 1)
+        if not rows:
+            return set()
+        try:
+            parts = codec.record_parts(rows[0].record, self._blobs)
+            stored = codec.channels_present(rows[0], self._blobs)
+            body, metadata = serializer.loads(*parts[3]), serializer.loads(*parts[4])
+        except Unsound as found:
+            raise corrupt(place, head.id, found) from found
+        return retention.replayed_channels(metadata, body.get("channel_versions") or {}, stored)
+
+    # -- copy --------------------------------------------------------------------------------
+
+    async def copy(
+        self, serializer: Serializer, source: Thread, target: Thread, latest_only: bool
+    ) -> None:
+        """Copies a thread to a new one; it becomes visible when all of it is there.
+
+        Raises:
+            UsageError: if the target has checkpoints.
+            CorruptionError: if a record or write is not what was written.
+        """
+        if source == target or await self._durable.heads(target):
+            raise UsageError(f"copy_thread: thread {target.id!r} has checkpoints already")
+        heads = await self._durable.heads(source)
+        if not heads:
+            return
+        only = set(await self._needed(serializer, source, heads)) if latest_only else None
+        pages = await self._pages(source, only)
+        made = Rechained(target, self._blobs)
+        writes = [self._copied_writes(source, page, made) for page in pages]
+        for page, rows in zip(reversed(pages), reversed(writes), strict=True):
+            records = [
+                made.record(row, self._record(Place(source, row.ns), row, page))
+                for _, row in reversed(page.rows)
+            ]
+            await self._durable.copy(source, target, records, rows, [])
+        last = [(ns, head.id) for ns, head in heads.items()]
+        await self._durable.copy(source, target, [], [], last)
+
+    async def _pages(self, source: Thread, only: set[tuple[str, str]] | None) -> list[Page]:
+        """All of a thread without its chunks' data, newest first."""
+        listing = Listing(source, source.tenant, None, None, None, {}, PAGE, light=True)
+        pages: list[Page] = []
+        while True:
+            page = await self._durable.page(listing)
+            if not page.rows:
+                return pages
+            row = page.rows[-1][1]
+            listing = replace(listing, after=(source.key, row.ns, row.seq))
+            if only is not None:
+                rows = tuple((t, r) for t, r in page.rows if (r.ns, r.id) in only)
+                ids = {(r.ns, r.id) for _, r in rows}
+                found = {k: w for k, w in page.writes.items() if (k[1], k[2]) in ids}
+                page = Page(rows, page.chunks, found)
+            if page.rows:
+                pages.append(page)
+
+    def _bare(self, numbers: Sequence[int], thread: Thread, page: Page) -> dict[int, Chunk]:
+        rows = ((no, page.chunks.get((thread.key, no))) for no in numbers)
+        return {no: codec.bare_chunk(row) for no, row in rows if row is not None}
+
+    def _record(self, place: Place, row: RecordRow, page: Page) -> Record:
+        try:
+            chunks = self._bare(row.numbers, place.thread, page)
+            return codec.read_record(place, row, chunks, self._blobs)
+        except Unsound as found:
+            raise corrupt(place, row.id, found) from found
+
+    def _copied_writes(
+        self, source: Thread, page: Page, made: Rechained
+    ) -> list[tuple[str, WriteRow]]:
+        out = []
+        for (_, ns, id), rows in page.writes.items():
+            for row in rows:
+                place = Place(source, ns)
+                try:
+                    chunks = self._bare(row.numbers, source, page)
+                    batch = codec.read_batch(place, row, chunks, self._blobs)
+                except Unsound as found:
+                    raise corrupt(place, id, found) from found
+                out.append((ns, made.batch(ns, row, batch)))
+        return out

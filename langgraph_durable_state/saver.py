@@ -1,0 +1,478 @@
+"""`DurableSaver`: LangGraph's checkpointer interface on both faces, from one object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from .decisions.codec import Blobs, Compression
+from .decisions.keys import Numbers, named
+from .decisions.serializing import Serializer, Verify
+from .decisions.versions import Tagged, following, run_of
+from .drivers.blocking import run
+from .drivers.caches import HeadCache, Lately
+from .drivers.clients import PostgresSource, RedisSource, check_sources
+from .drivers.faces import Faces
+from .errors import UsageError
+from .protocols.engine import Shared, listing_of
+from .protocols.reading import Reader
+from .protocols.runs import Register, Run
+from .settings import HotReads, OnConflict, Settings
+from .tiers.statements import schema_sql
+
+_RECENT = 32
+"""Records kept to build on when a checkpoint given by id is forked."""
+
+
+class DurableSaver(BaseCheckpointSaver[str]):
+    """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
+
+    It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
+    constructor does no I/O; the tables are installed at first use. It may be used with `with` /
+    `async with`, or closed with `close()` / `aclose()`, or neither.
+
+    Args:
+        postgres: a URL or conninfo string, or a `psycopg_pool` pool.
+        redis: a URL or a redis-py client (standalone Redis 6+ or Valkey 7+); None for Postgres
+            alone.
+        serde: LangGraph's serializer (`JsonPlusSerializer` by default) or any other.
+        schema: the schema of the tables in Postgres.
+        prefix: stands before every key in Redis.
+        auto_setup: install the tables at first use; otherwise call `setup()` once.
+        on_conflict: what a run meets whose head was advanced by another run: ``"raise"`` a
+            `ConflictError`, or ``"fork"``, LangGraph's own behaviour, by which the last one wins.
+        hot_reads: which heads Redis serves: large ones (``"auto"``), all, or none. Always by
+            digest, after Postgres said which: never a stale one.
+        hot_ttl: seconds a hot copy lives after it was last written.
+        touch_on_read: let it live on when it is read, too.
+        head_cache_bytes: bound on the decoded heads kept in this process; 0 for none.
+        compression: of what is stored: ``"zstd"``, ``"lz4"`` (needs the lz4 package) or ``"none"``.
+        compression_level: zstd's, 1 to 22; 1 to 3 make sense.
+        verify_round_trip: what to do with a value that would not come back as it was: ``"raise"``
+            before anything is written, ``"warn"``, or ``"off"``. Plain values and LangChain
+            messages are known to come back and cost nothing.
+        max_value_bytes: refuse larger values, serialized; None for no limit.
+        timeout: seconds one Postgres operation may take in all.
+        redis_timeout: seconds one Redis operation may take.
+        pool_size: connections per face to Postgres at most.
+
+    Raises:
+        UsageError: if an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        postgres: PostgresSource,
+        redis: RedisSource | None = None,
+        *,
+        serde: SerializerProtocol | None = None,
+        schema: str = "durable_state",
+        prefix: str = "durable_state",
+        auto_setup: bool = True,
+        on_conflict: OnConflict = "raise",
+        hot_reads: HotReads = "auto",
+        hot_ttl: int = 24 * 60 * 60,
+        touch_on_read: bool = False,
+        head_cache_bytes: int = 64 * 1024 * 1024,
+        compression: Compression = "zstd",
+        compression_level: int = 1,
+        verify_round_trip: Verify = "raise",
+        max_value_bytes: int | None = None,
+        timeout: float = 5.0,
+        redis_timeout: float = 0.5,
+        pool_size: int = 10,
+    ) -> None:
+        super().__init__(serde=serde)
+        check_sources(postgres, redis)
+        self._settings = Settings(
+            schema,
+            prefix,
+            auto_setup,
+            on_conflict,
+            hot_reads,
+            hot_ttl,
+            touch_on_read,
+            head_cache_bytes,
+            compression,
+            compression_level,
+            verify_round_trip,
+            max_value_bytes,
+            timeout,
+            redis_timeout,
+            pool_size,
+        )
+        heads = HeadCache(head_cache_bytes)
+        blobs = Blobs(compression, compression_level)
+        shared = Shared(
+            blobs=blobs,
+            numbers=Numbers(),
+            register=Register(),
+            heads=heads,
+            recent=Lately(_RECENT),
+            reader=Reader(blobs, keep=head_cache_bytes > 0),
+            hot_from=self._settings.hot_from,
+            fork_on_conflict=on_conflict == "fork",
+        )
+        self._faces = Faces(postgres, redis, self._settings, shared, heads)
+        self._servers: Any = None
+
+    @classmethod
+    def embedded(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """A saver over a Postgres and a Valkey of its own, from wheels, with their data in `path`.
+
+        Several processes may open one path at once; the last one to close stops the servers.
+
+        Args:
+            path: a directory; made if it is not there.
+            options: as for `DurableSaver`.
+
+        Raises:
+            UsageError: if the extra ``embedded`` is not installed.
+        """
+        from . import embedded
+
+        servers = embedded.start(path)
+        saver = cls(servers.postgres, servers.redis, **options)
+        saver._servers = servers
+        return saver
+
+    @property
+    def _serializer(self) -> Serializer:
+        # `with_allowlist` copies the saver and swaps `serde`, so it is read at each call.
+        settings = self._settings
+        return Serializer(self.serde, settings.verify_round_trip, settings.max_value_bytes)
+
+    # -- life --------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Installs or upgrades the tables. Safe to call often, and by several at once.
+
+        Raises:
+            UnavailableError: if Postgres cannot be reached.
+            UsageError: if they are not installed and this role may not do it.
+        """
+        run(self._setup_blocking())
+
+    async def asetup(self) -> None:
+        """Installs or upgrades the tables; see `setup`."""
+        await (await self._faces.native()).engine.durable.setup()
+
+    async def _setup_blocking(self) -> None:
+        await (await self._faces.blocking()).engine.durable.setup()
+
+    @staticmethod
+    def ddl(schema: str = "durable_state") -> str:
+        """The tables as SQL, for an administrator to review and run in one transaction."""
+        return schema_sql(schema)
+
+    def close(self) -> None:
+        """Closes what this saver opened. Afterwards every call raises `ClosedError`."""
+        run(self._faces.close_blocking())
+        self._stop_servers()
+
+    async def aclose(self) -> None:
+        """Closes what this saver opened; see `close`."""
+        await self._faces.close_native()
+        self._stop_servers()
+
+    def _stop_servers(self) -> None:
+        servers, self._servers = self._servers, None
+        if servers is not None:
+            servers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names by id, or the thread's head.
+
+        Raises:
+            UnavailableError: if Postgres cannot be reached: an outage is never an empty thread.
+            CorruptionError: if what is stored is not what was written.
+            UsageError: if the config cannot be used.
+        """
+        return run(self._get_tuple_blocking(config))
+
+    async def _get_tuple_blocking(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await (await self._faces.blocking()).engine.get(self._serializer, config)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names by id, or the thread's head; see `get_tuple`."""
+        return await (await self._faces.native()).engine.get(self._serializer, config)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, newest first within each namespace; read in pages.
+
+        Args:
+            config: the thread, and optionally namespace and checkpoint id; None for all threads.
+            filter: metadata that must be equal, JSON types included (True is not 1; None is an
+                explicit null).
+            before: only what comes before this checkpoint: by position in the namespace it
+                belongs to, by id elsewhere.
+            limit: at most so many.
+
+        Raises:
+            UsageError: if an argument cannot be used.
+        """
+        listing = listing_of(config, filter, before)
+        pages = run(self._pages_blocking(listing, limit))
+        while (page := run(_next_page(pages))) is not None:
+            yield from page
+
+    async def _pages_blocking(
+        self, listing: Any, limit: int | None
+    ) -> AsyncIterator[Sequence[CheckpointTuple]]:
+        engine = (await self._faces.blocking()).engine
+        return engine.list(self._serializer, listing, limit)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Checkpoints, newest first within each namespace; see `list`."""
+        engine = (await self._faces.native()).engine
+        async for page in engine.list(self._serializer, listing_of(config, filter, before), limit):
+            for found in page:
+                yield found
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The writes that DeltaChannels replay along one branch, and where they start from.
+
+        Only writes that the branch itself consumed are replayed. The number of round trips is
+        bounded by the logarithm of the chain's length.
+
+        Raises:
+            CorruptionError: if anything of the chain is missing or is not what was written.
+        """
+        return run(self._delta_blocking(config, channels))
+
+    async def _delta_blocking(
+        self, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        engine = (await self._faces.blocking()).engine
+        return await engine.delta_history(self._serializer, config, channels)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The writes that DeltaChannels replay; see `get_delta_channel_history`."""
+        engine = (await self._faces.native()).engine
+        return await engine.delta_history(self._serializer, config, channels)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Stores a checkpoint, durably.
+
+        Raises:
+            ConflictError: if another run advanced the thread first; the checkpoint is kept.
+            ValueRefusedError: if a value would not come back; nothing was written.
+            UnavailableError: if Postgres cannot be reached.
+        """
+        return run(self._put_blocking(config, checkpoint, metadata, new_versions))
+
+    async def _put_blocking(self, config: RunnableConfig, *what: Any) -> RunnableConfig:
+        driver = await self._faces.blocking()
+        return await driver.engine.put(self._serializer, config, *what)  # type: ignore[no-any-return]
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Stores a checkpoint, durably; see `put`."""
+        driver = await self._faces.native()
+        return await driver.engine.put(  # type: ignore[no-any-return]
+            self._serializer, config, checkpoint, metadata, new_versions
+        )
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Stores a task's writes against a checkpoint, which may not be stored yet.
+
+        A task's first batch of ordinary writes stays; of each special channel the last counts.
+
+        Raises:
+            ValueRefusedError: if a value would not come back; nothing was written.
+            UnavailableError: if Postgres cannot be reached.
+        """
+        run(self._put_writes_blocking(config, writes, task_id, task_path))
+
+    async def _put_writes_blocking(self, config: RunnableConfig, *what: Any) -> None:
+        driver = await self._faces.blocking()
+        await driver.engine.put_writes(self._serializer, config, *what)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Stores a task's writes against a checkpoint; see `put_writes`."""
+        driver = await self._faces.native()
+        await driver.engine.put_writes(self._serializer, config, writes, task_id, task_path)
+
+    def get_next_version(self, current: str | None, channel: None = None) -> str:
+        """The channel version after `current`; it carries on the proof of the run it belongs to.
+
+        Raises:
+            ConflictError: if that run has lost the head: LangGraph stops it here.
+        """
+        found = run_of(current)
+        if found is None and current is not None:
+            return following(current)  # type: ignore[return-value]
+        owner = found.resolved() if found is not None else Run()
+        if owner.conflict is not None:
+            raise owner.conflict
+        return Tagged(str(following(current)), owner)
+
+    # -- upkeep ------------------------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Removes all of a thread, in both tiers."""
+        run(self._delete_thread_blocking(thread_id))
+
+    async def _delete_thread_blocking(self, thread_id: str) -> None:
+        await (await self._faces.blocking()).upkeep.delete_thread(_thread(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Removes all of a thread, in both tiers."""
+        await (await self._faces.native()).upkeep.delete_thread(_thread(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Removes the checkpoints whose metadata names one of these runs, and their writes.
+
+        A head among them moves to the newest checkpoint that is left.
+        """
+        run(self._delete_for_runs_blocking(run_ids))
+
+    async def _delete_for_runs_blocking(self, run_ids: Sequence[str]) -> None:
+        await (await self._faces.blocking()).upkeep.delete_for_runs("", run_ids)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Removes the checkpoints of these runs; see `delete_for_runs`."""
+        await (await self._faces.native()).upkeep.delete_for_runs("", run_ids)
+
+    def copy_thread(
+        self, source_thread_id: str, target_thread_id: str, *, latest_only: bool = False
+    ) -> None:
+        """Copies a thread to a new one.
+
+        Args:
+            source_thread_id: what to copy; nothing happens if it is empty.
+            target_thread_id: must have no checkpoints.
+            latest_only: copy each namespace's head, and the ancestors that DeltaChannels need.
+
+        Raises:
+            UsageError: if the target has checkpoints.
+        """
+        run(self._copy_thread_blocking(source_thread_id, target_thread_id, latest_only))
+
+    async def _copy_thread_blocking(self, source: str, target: str, latest_only: bool) -> None:
+        upkeep = (await self._faces.blocking()).upkeep
+        await upkeep.copy(self._serializer, _thread(source), _thread(target), latest_only)
+
+    async def acopy_thread(
+        self, source_thread_id: str, target_thread_id: str, *, latest_only: bool = False
+    ) -> None:
+        """Copies a thread to a new one; see `copy_thread`."""
+        upkeep = (await self._faces.native()).upkeep
+        source, target = _thread(source_thread_id), _thread(target_thread_id)
+        await upkeep.copy(self._serializer, source, target, latest_only)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Removes history that nothing needs.
+
+        Args:
+            thread_ids: which threads.
+            strategy: ``"keep_latest"`` keeps each namespace's head with its pending writes, and
+                the ancestors its DeltaChannels are made from; ``"delete"`` keeps nothing.
+
+        Raises:
+            UsageError: if the strategy is unknown.
+        """
+        run(self._prune_blocking(thread_ids, strategy))
+
+    async def _prune_blocking(self, thread_ids: Sequence[str], strategy: str) -> None:
+        upkeep = (await self._faces.blocking()).upkeep
+        for thread_id in thread_ids:
+            await upkeep.prune(self._serializer, _thread(thread_id), strategy)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Removes history that nothing needs; see `prune`."""
+        upkeep = (await self._faces.native()).upkeep
+        for thread_id in thread_ids:
+            await upkeep.prune(self._serializer, _thread(thread_id), strategy)
+
+
+async def _next_page(
+    pages: AsyncIterator[Sequence[CheckpointTuple]],
+) -> Sequence[CheckpointTuple] | None:
+    return await anext(pages, None)
+
+
+def _thread(thread_id: str) -> Any:
+    if not isinstance(thread_id, str) or not thread_id:
+        raise UsageError(f"thread_id must be a str that is not empty, not {thread_id!r}")
+    return named("", thread_id)

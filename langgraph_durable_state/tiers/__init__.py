@@ -1,0 +1,1 @@
+"""Where state lives, over narrow verbs: Postgres (durable) and Redis (hot)."""

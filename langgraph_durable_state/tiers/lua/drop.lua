@@ -1,0 +1,2 @@
+-- Removes hot copies. KEYS the copies.
+return redis.call('DEL', unpack(KEYS))

@@ -1,0 +1,435 @@
+"""The durable tier: words to statements and rows to words, over any `Sql`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from ..decisions import keys, projection
+from ..ports import Sql
+from ..words import (
+    ChunkRow,
+    Claim,
+    Digest,
+    Found,
+    Head,
+    Kept,
+    Listing,
+    Lost,
+    Outcome,
+    Page,
+    ParentGone,
+    Place,
+    Put,
+    PutWrites,
+    RecordRow,
+    Stored,
+    Thread,
+    Won,
+    WriteRow,
+)
+from . import arrays
+from .statements import schema_sql
+
+VERSION = 1
+_LARGEST = 2**31 - 1
+
+
+class PostgresTier:
+    """Implements `Durable`.
+
+    Args:
+        sql: runs the statements of `sql/queries.sql`.
+        schema: the schema of the tables.
+    """
+
+    def __init__(self, sql: Sql, schema: str) -> None:
+        self._sql = sql
+        self._schema = schema
+
+    async def setup(self) -> None:
+        if not await self._is_current():
+            await self._sql.script(schema_sql(self._schema))
+
+    async def _is_current(self) -> bool:
+        if (await self._sql.fetch("installed", ()))[0][0] is None:
+            return False
+        return ((await self._sql.fetch("version", ()))[0][0] or 0) >= VERSION
+
+    # -- writing -----------------------------------------------------------------------------
+
+    async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
+        puts = [item for item in batch if isinstance(item, Put)]
+        writes = [item for item in batch if isinstance(item, PutWrites)]
+        rows = await self._sql.fetch("commit", _commit_params(puts, writes))
+        told = {row[0]: row[1:6] for row in rows if row[0] is not None}
+        first = {row[6:10] for row in rows if row[0] is None}
+        outcomes = {}
+        for ord, put in enumerate(puts, 1):
+            outcomes[id(put)] = await self._outcome(put, *told[ord])
+        for item in writes:
+            await self._store_differing(item, first)
+        return [outcomes.get(id(item), Stored()) for item in batch]
+
+    async def _outcome(
+        self,
+        put: Put,
+        seq: int | None,
+        head_id: str | None,
+        head_seq: int | None,
+        head_digest: Digest | None,
+        able: bool,
+    ) -> Outcome:
+        if seq is not None:
+            return Won(seq)
+        if head_digest == put.digest and head_seq is not None:
+            return Won(head_seq)  # an acknowledgement was lost: it is there already
+        if not able and put.claim is Claim.HEAD and head_digest == put.expected:
+            return ParentGone()
+        return await self._aside(put)
+
+    async def _aside(self, put: Put) -> Outcome:
+        """What became of a put that did not win: it is there already, or it is kept, or it lost."""
+        where = (put.place.thread.key, put.place.ns)
+        seq, digest, refused, head_id = (await self._sql.fetch("standing", (*where, put.id)))[0]
+        if digest == put.digest:
+            return Lost(head_id) if refused else Won(seq)
+        if put.claim is Claim.ANY:
+            gone = put.needs is not None and await self._gone(where, put.needs)
+            return ParentGone() if gone else (await self.commit([put]))[0]  # a race: once more
+        kept = await self._keep(put, refused=put.claim is not Claim.ASIDE)
+        if kept is None and head_id is not None and put.refers is not None:
+            return ParentGone()
+        return Lost(head_id) if put.claim is not Claim.ASIDE or kept is None else Kept(kept)
+
+    async def _gone(self, where: tuple[UUID, str], id: str) -> bool:
+        return (await self._sql.fetch("standing", (*where, id)))[0][1] is None
+
+    async def _keep(self, put: Put, refused: bool) -> int | None:
+        params = (
+            put.place.thread.key,
+            put.place.ns,
+            put.id,
+            put.parent,
+            put.digest,
+            put.record,
+            put.metadata,
+            keys.packed(put.numbers),
+            arrays.bigints(c.no for c in put.chunks),
+            arrays.byteas(c.digest for c in put.chunks),
+            arrays.byteas(c.blob for c in put.chunks),
+            put.refers,
+            put.size,
+            refused,
+        )
+        rows = await self._sql.fetch("keep", params)
+        return rows[0][0] if rows else None
+
+    async def _store_differing(self, item: PutWrites, first: set[tuple[Any, ...]]) -> None:
+        where = (item.place.thread.key, item.place.ns, item.id)
+        for row in item.rows:
+            if row.slot == 0 and (*where, row.task) not in first:
+                chunks = [c for c in item.chunks if c.no in row.numbers]
+                params = (
+                    *where,
+                    row.task,
+                    differing_slot(row.digest),
+                    row.path,
+                    row.n,
+                    row.digest,
+                    keys.packed(row.numbers),
+                    row.blob,
+                    arrays.bigints(c.no for c in chunks),
+                    arrays.byteas(c.digest for c in chunks),
+                    arrays.byteas(c.blob for c in chunks),
+                )
+                await self._sql.fetch("differ", params)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    async def read(
+        self, place: Place, id: str | None, held: Digest, most: int | None
+    ) -> Found | None:
+        params: tuple[object, ...] = (
+            place.thread.key,
+            place.ns,
+            held,
+            _LARGEST if most is None else most,
+        )
+        if id is None:
+            rows = await self._sql.fetch("read_head", params)
+        else:
+            rows = await self._sql.fetch("read_one", (*params, id))
+        return _found(place.ns, rows)
+
+    async def page(self, listing: Listing) -> Page:
+        if listing.thread is not None:
+            return await self._list_thread(listing.thread, listing, listing.after)
+        after = listing.after
+        start = UUID(int=after[0].int - 1) if after and after[0].int else None
+        while (thread := await self._next_thread(start, listing.tenant or "")) is not None:
+            inside = after if after and after[0] == thread.key else None
+            page = await self._list_thread(thread, listing, inside)
+            if page.rows:
+                return page
+            start = thread.key
+        return Page((), {}, {})
+
+    async def _next_thread(self, after: UUID | None, tenant: str) -> Thread | None:
+        rows = await self._sql.fetch("list_next_thread", (after, keys.encoded(tenant)))
+        return _thread(rows[0]) if rows else None
+
+    async def _list_thread(
+        self, thread: Thread, listing: Listing, after: tuple[UUID, str, int] | None
+    ) -> Page:
+        params = (
+            thread.key,
+            listing.ns,
+            listing.id,
+            listing.before,
+            arrays.texts(listing.filter.keys()),
+            arrays.texts(listing.filter.values()),
+            after[1] if after else None,
+            after[2] if after else None,
+            listing.limit,
+        )
+        found = await self._sql.fetch("list_thread", params)
+        rows = [
+            RecordRow(ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
+            for _, ns, id, parent, seq, digest, record, chunks, refused in found
+        ]
+        ids = [(row.ns, row.id) for row in rows]
+        writes = await self._writes(thread, ids)
+        wanted = _numbers(rows) | _numbers(w for batch in writes.values() for w in batch)
+        chunks = await self._chunks(thread, wanted, listing.light)
+        return Page(tuple((thread, row) for row in rows), chunks, writes)
+
+    async def rest(
+        self, place: Place, ids: Sequence[str], numbers: Sequence[int], light: Sequence[int]
+    ) -> Page:
+        writes = await self._writes(place.thread, [(place.ns, id) for id in ids])
+        wanted = {*numbers, *_numbers(w for batch in writes.values() for w in batch)}
+        chunks = await self._chunks(place.thread, {*light} - wanted, light=True)
+        return Page((), chunks | await self._chunks(place.thread, wanted, light=False), writes)
+
+    async def _writes(
+        self, thread: Thread, ids: Sequence[tuple[str, str]]
+    ) -> dict[tuple[UUID, str, str], tuple[WriteRow, ...]]:
+        if not ids:
+            return {}
+        params = (thread.key, *_pairs(ids))
+        found: defaultdict[tuple[UUID, str, str], list[WriteRow]] = defaultdict(list)
+        for ns, id, task, slot, path, n, digest, data, chunks in await self._sql.fetch(
+            "writes", params
+        ):
+            row = WriteRow(id, task, slot, path, n, digest, data, keys.unpacked(chunks))
+            found[thread.key, ns, id].append(row)
+        return {where: tuple(rows) for where, rows in found.items()}
+
+    async def _chunks(
+        self, thread: Thread, numbers: Collection[int], light: bool
+    ) -> dict[tuple[UUID, int], ChunkRow]:
+        if not numbers:
+            return {}
+        params = (thread.key, arrays.bigints(sorted(numbers)), light)
+        rows = await self._sql.fetch("chunks", params)
+        return {(thread.key, no): ChunkRow(no, digest, data) for no, digest, data in rows}
+
+    async def chain(self, place: Place, id: str, limit: int) -> list[RecordRow]:
+        rows = await self._sql.fetch("chain", (place.thread.key, place.ns, id, limit))
+        return [
+            RecordRow(place.ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
+            for id, parent, seq, digest, record, chunks, refused in rows
+        ]
+
+    async def heads(self, thread: Thread) -> dict[str, Head]:
+        rows = await self._sql.fetch("heads", (thread.key,))
+        return {ns: Head(id, seq, digest) for ns, id, seq, digest in rows}
+
+    # -- removing ----------------------------------------------------------------------------
+
+    async def delete_thread(self, thread: Thread) -> Sequence[str]:
+        lock = ("lock_heads", (thread.key,))
+        _, rows = await self._sql.transaction([lock, ("delete_thread", (thread.key,))])
+        return [row[0] for row in rows]
+
+    async def runs(self, tenant: str, run_ids: Sequence[str]) -> list[tuple[Thread, str, str]]:
+        texts = [projection.of_filter({"run_id": run_id})["run_id"] for run_id in run_ids]
+        hashes = [
+            hashlib.md5(json.loads(t).encode(), usedforsecurity=False).hexdigest() for t in texts
+        ]
+        params = (keys.encoded(tenant), arrays.texts(hashes), arrays.texts(texts))
+        rows = await self._sql.fetch("runs", params)
+        return [(_thread(row), row[5], row[6]) for row in rows]
+
+    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> Sequence[str]:
+        where = (thread.key, *_pairs(doomed))
+        steps = ["settle_heads", "drop_heads", "sweep_chunks", "drop_thread"]
+        await self._sql.transaction(
+            [
+                ("lock_heads", (thread.key,)),
+                ("remove_checkpoints", where),
+                *((step, (thread.key,)) for step in steps),
+            ]
+        )
+        return sorted({ns for ns, _ in doomed})
+
+    async def keep(
+        self, thread: Thread, kept: Sequence[tuple[str, str]], heads: Mapping[str, Head]
+    ) -> bool:
+        moved = False
+
+        def unmoved(rows: Sequence[tuple[Any, ...]]) -> bool:
+            nonlocal moved
+            moved = {ns: digest for ns, _, _, digest in rows} != {
+                ns: head.digest for ns, head in heads.items()
+            }
+            return not moved
+
+        await self._sql.transaction(
+            [
+                ("lock_heads", (thread.key,)),
+                ("remove_all_but", (thread.key, *_pairs(kept))),
+                ("sweep_chunks", (thread.key,)),
+            ],
+            go_on=unmoved,
+        )
+        return not moved
+
+    # -- copying -----------------------------------------------------------------------------
+
+    async def copy(
+        self,
+        source: Thread,
+        target: Thread,
+        rows: Sequence[RecordRow],
+        writes: Sequence[tuple[str, WriteRow]],
+        heads: Sequence[tuple[str, str]],
+    ) -> None:
+        numbers = {*_numbers(rows), *_numbers(w for _, w in writes)}
+        chunks = (source.key, target.key, arrays.bigints(sorted(numbers)))
+        steps: list[tuple[str, Sequence[object]]] = [
+            ("copy_chunks", chunks),
+            ("copy_rows", (source.key, target.key, *_record_params(rows))),
+            ("copy_writes", (target.key, *_write_params(writes))),
+        ]
+        if heads:
+            steps.append(("copy_thread", _thread_params(target)))
+            steps.append(("copy_heads", (target.key, *_pairs(heads))))
+        await self._sql.transaction(steps)
+
+
+def differing_slot(digest: Digest) -> int:
+    """The slot of a batch that differs from the first: positive, and its own."""
+    return int.from_bytes(digest[:4]) & 0x7FFFFFFF or 1
+
+
+def _thread(row: Sequence[Any]) -> Thread:
+    key, tenant, id, user, session = row[:5]
+    owners = (None if o is None else keys.decoded(o) for o in (user, session))
+    return Thread(keys.decoded(tenant), keys.decoded(id), key, *owners)
+
+
+def _thread_params(thread: Thread) -> tuple[object, ...]:
+    return (thread.key, *(None if t is None else keys.encoded(t) for t in _names(thread)))
+
+
+def _names(thread: Thread) -> tuple[str, str, str | None, str | None]:
+    return thread.tenant, thread.id, thread.user, thread.session
+
+
+def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:
+    return {no for row in rows for no in row.numbers}
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> tuple[arrays.TextArray, arrays.TextArray]:
+    return arrays.texts(ns for ns, _ in pairs), arrays.texts(id for _, id in pairs)
+
+
+def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
+    head = None
+    row = None
+    chunks = {}
+    writes = []
+    for kind, a, b, c, d, e, f, g, h, i, j in rows:
+        if kind == 0:
+            head = Head(b, a, c)
+            if h is not None:
+                row = RecordRow(ns, d, e, f, g, h, keys.unpacked(i), j)
+            elif d is None:
+                row = RecordRow(ns, b, None, a, c, b"", ())  # a head without its record
+        elif kind == 1:
+            chunks[a] = ChunkRow(a, c, h)
+        else:
+            writes.append((a, b, c, d, f, h, i))
+    if head is None:
+        return None
+    found = [
+        WriteRow(head.id, b, a, d, f, c, h, keys.unpacked(i)) for a, b, c, d, f, h, i in writes
+    ]
+    return Found(head, row, chunks, tuple(found))
+
+
+def _commit_params(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ...]:
+    chunks = [
+        *((p.place.thread.key, p.place.ns, c) for p in puts for c in p.chunks),
+        *((w.place.thread.key, None, c) for w in writes for c in w.chunks),
+    ]
+    batches = [(w.place, row) for w in writes for row in w.rows]
+    names = [_names(p.place.thread) for p in puts]
+    return (
+        arrays.uuids(p.place.thread.key for p in puts),
+        arrays.texts(p.place.ns for p in puts),
+        arrays.texts(p.id for p in puts),
+        arrays.texts(p.parent for p in puts),
+        arrays.ints(p.claim for p in puts),
+        arrays.byteas(p.expected for p in puts),
+        arrays.byteas(p.digest for p in puts),
+        arrays.byteas(p.record for p in puts),
+        arrays.texts(p.metadata for p in puts),
+        arrays.byteas(keys.packed(p.numbers) for p in puts),
+        arrays.ints(min(p.size, _LARGEST) for p in puts),
+        arrays.texts(p.needs for p in puts),
+        *(
+            arrays.byteas(None if n[i] is None else keys.encoded(n[i] or "") for n in names)
+            for i in range(4)
+        ),
+        arrays.uuids(key for key, _, _ in chunks),
+        arrays.texts(ns for _, ns, _ in chunks),
+        arrays.bigints(c.no for _, _, c in chunks),
+        arrays.byteas(c.digest for _, _, c in chunks),
+        arrays.byteas(c.blob for _, _, c in chunks),
+        arrays.uuids(place.thread.key for place, _ in batches),
+        *_write_params([(place.ns, row) for place, row in batches]),
+    )
+
+
+def _write_params(writes: Sequence[tuple[str, WriteRow]]) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.texts(ns for ns, _ in writes),
+        arrays.texts(w.id for _, w in writes),
+        arrays.texts(w.task for _, w in writes),
+        arrays.ints(w.slot for _, w in writes),
+        arrays.texts(w.path for _, w in writes),
+        arrays.ints(w.n for _, w in writes),
+        arrays.byteas(w.digest for _, w in writes),
+        arrays.byteas(keys.packed(w.numbers) for _, w in writes),
+        arrays.byteas(w.blob for _, w in writes),
+    )
+
+
+def _record_params(rows: Sequence[RecordRow]) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.texts(r.ns for r in rows),
+        arrays.texts(r.id for r in rows),
+        arrays.bigints(r.seq for r in rows),
+        arrays.texts(r.parent for r in rows),
+        arrays.byteas(r.digest for r in rows),
+        arrays.byteas(r.record for r in rows),
+        arrays.byteas(keys.packed(r.numbers) for r in rows),
+        arrays.bools(r.refused for r in rows),
+    )

@@ -1,0 +1,103 @@
+"""The hot tier: whole copies of heads, served by digest and therefore never stale.
+
+One hash per namespace: the record, its ids, and one field per chunk. A copy is changed only by a
+script that compares digests first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..decisions import keys
+from ..ports import Scripts
+from ..words import ChunkRow, Digest, Place, Put, RecordRow, Thread
+
+_CHUNK = b"c"
+
+
+class RedisTier:
+    """Implements `Hot`.
+
+    Args:
+        scripts: runs the scripts of `lua/`.
+        prefix: stands before every key.
+        ttl: seconds that a copy lives after it was last written.
+        touch: whether a read lets it live on as well.
+    """
+
+    def __init__(self, scripts: Scripts, prefix: str, ttl: int, touch: bool) -> None:
+        self._scripts = scripts
+        self._prefix = prefix
+        self._ttl = ttl
+        self._touch = touch
+
+    async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> None:
+        args: tuple[bytes | str | int, ...] = (
+            previous,
+            put.digest,
+            seq,
+            put.id,
+            put.parent or "",
+            put.record,
+            keys.packed(put.numbers),
+            self._ttl,
+            len(dropped),
+            *(_field(no) for no in dropped),
+            *_fields(put.chunks),
+        )
+        await self._scripts.call("raise", [self._key(put.place)], args)
+
+    async def fill(self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow]) -> None:
+        args: tuple[bytes | str | int, ...] = (
+            row.digest,
+            row.seq,
+            row.id,
+            row.parent or "",
+            row.record,
+            keys.packed(row.numbers),
+            self._ttl,
+            *_fields(chunks),
+        )
+        await self._scripts.call("fill", [self._key(place)], args)
+
+    async def fetch(
+        self, place: Place, digest: Digest
+    ) -> tuple[RecordRow, dict[int, ChunkRow]] | None:
+        ttl = self._ttl if self._touch else ""
+        flat = await self._scripts.call("fetch", [self._key(place)], [digest, ttl])
+        if not flat:
+            return None
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        row = RecordRow(
+            place.ns,
+            fields[b"id"].decode(),
+            fields[b"parent"].decode() or None,
+            int(fields[b"seq"]),
+            fields[b"digest"],
+            fields[b"record"],
+            keys.unpacked(fields[b"numbers"]),
+        )
+        return row, {c.no: c for c in map(_chunk, fields.items()) if c is not None}
+
+    async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
+        if namespaces:
+            names = [self._key(Place(thread, ns)) for ns in namespaces]
+            await self._scripts.call("drop", names, [])
+
+    def _key(self, place: Place) -> str:
+        return keys.hot_key(self._prefix, place)
+
+
+def _field(no: int) -> bytes:
+    return _CHUNK + keys.packed((no,))
+
+
+def _fields(chunks: Sequence[ChunkRow]) -> list[bytes]:
+    return [part for c in chunks for part in (_field(c.no), c.digest + c.blob)]
+
+
+def _chunk(field: tuple[bytes, bytes]) -> ChunkRow | None:
+    name, value = field
+    if len(name) != 9 or name[:1] != _CHUNK:
+        return None
+    return ChunkRow(keys.unpacked(name[1:])[0], value[:16], value[16:])

@@ -1,0 +1,306 @@
+-- The durable tier's statements, each with a sentence of what it does. $n are its parameters.
+
+-- installed: The newest version of the tables, if they are there.
+SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END;
+
+-- version: The newest installed version.
+SELECT max(version) FROM {schema}.installed;
+
+-- commit: Stores a batch of puts (at most one per head) and of task writes in one round trip.
+-- Each put wins or loses alone. Heads are locked in key order, so batches of several processes
+-- cannot deadlock. A chunk number that is taken by other content fails the statement (NOT NULL),
+-- and the caller draws new numbers.
+WITH put AS MATERIALIZED (
+  SELECT * FROM unnest(
+    $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
+    $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[],
+    $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[]
+  ) WITH ORDINALITY AS p (
+    tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs,
+    tenant, thread_id, user_id, session_id, ord
+  ) ORDER BY tk, ns
+), able AS MATERIALIZED (
+  SELECT p.* FROM put p
+   WHERE (p.needs IS NULL OR (
+       SELECT true FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) FOR KEY SHARE))
+     AND NOT (p.claim = 0 AND EXISTS (
+       SELECT FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
+), held AS MATERIALIZED (
+  SELECT p.ord, h.seq, h.id, h.digest
+    FROM put p CROSS JOIN LATERAL (
+      SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (p.tk, p.ns) FOR NO KEY UPDATE) h
+), moved AS (
+  UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
+    FROM able p JOIN held USING (ord)
+   WHERE (h.tk, h.ns) = (p.tk, p.ns)
+     AND (p.claim = 0 OR (p.claim = 1 AND held.digest = p.expected))
+  RETURNING h.tk, h.ns, h.seq, false AS fresh
+), opened AS (
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  SELECT p.tk, p.ns, 1, p.id, p.digest FROM able p
+   WHERE p.claim <> 1 AND NOT EXISTS (SELECT FROM held WHERE held.ord = p.ord)
+   ORDER BY p.tk, p.ns
+  ON CONFLICT DO NOTHING
+  RETURNING tk, ns, seq, true AS fresh
+), won AS MATERIALIZED (
+  SELECT p.*, w.seq, w.fresh
+    FROM able p JOIN (SELECT * FROM moved UNION ALL SELECT * FROM opened) w USING (tk, ns)
+), chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT c.tk, c.no, c.digest, c.data
+    FROM unnest($17::uuid[], $18::text[], $19::bigint[], $20::bytea[], $21::bytea[])
+      AS c (tk, ns, no, digest, data)
+   WHERE c.ns IS NULL OR EXISTS (SELECT FROM won WHERE (won.tk, won.ns) = (c.tk, c.ns))
+  ON CONFLICT (tk, no) DO UPDATE
+    SET digest = CASE WHEN k.digest = excluded.digest THEN k.digest END
+), records AS (
+  INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta)
+  SELECT tk, ns, id, seq, parent, digest, chunks, size, record, meta::jsonb FROM won
+  ON CONFLICT (tk, ns, id) DO UPDATE
+    SET seq = excluded.seq, parent = excluded.parent, digest = excluded.digest, refused = false,
+        chunks = excluded.chunks, size = excluded.size, record = excluded.record,
+        meta = excluded.meta
+), threads AS (
+  INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
+  SELECT DISTINCT ON (tk) tk, tenant, thread_id, user_id, session_id FROM won WHERE fresh
+   ORDER BY tk
+  ON CONFLICT DO NOTHING
+), writes AS (
+  INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
+  SELECT * FROM unnest(
+    $22::uuid[], $23::text[], $24::text[], $25::text[], $26::int[], $27::text[], $28::int[],
+    $29::bytea[], $30::bytea[], $31::bytea[])
+   ORDER BY 1, 2, 3, 4, 5
+  ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
+    SET path = excluded.path, n = excluded.n, digest = excluded.digest,
+        chunks = excluded.chunks, data = excluded.data
+   WHERE w.slot < 0 AND w.digest <> excluded.digest
+  RETURNING w.tk, w.ns, w.id, w.task, w.slot
+)
+SELECT put.ord::int, won.seq, held.id, held.seq, held.digest, able.ord IS NOT NULL,
+       NULL::uuid, NULL::text, NULL::text, NULL::text
+  FROM put LEFT JOIN able USING (ord) LEFT JOIN won USING (ord) LEFT JOIN held USING (ord)
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, tk, ns, id, task FROM writes WHERE slot = 0;
+
+-- standing: Whether a put that did not win is stored already, and the head as it is now.
+SELECT c.seq, c.digest, c.refused, h.id
+  FROM (SELECT $1::uuid AS tk, $2::text COLLATE "C" AS ns, $3::text COLLATE "C" AS id) k
+  LEFT JOIN {schema}.checkpoint c ON (c.tk, c.ns, c.id) = (k.tk, k.ns, k.id)
+  LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns);
+
+-- keep: Stores a checkpoint beside the head, at the next place in the order.
+WITH parent AS MATERIALIZED (
+  SELECT true FROM {schema}.checkpoint
+   WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) FOR KEY SHARE
+), next AS (
+  UPDATE {schema}.head SET seq = seq + 1
+   WHERE (tk, ns) = ($1, $2) AND ($12 IS NULL OR EXISTS (SELECT FROM parent))
+  RETURNING seq
+), chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT $1, c.no, c.digest, c.data
+    FROM next, unnest($9::bigint[], $10::bytea[], $11::bytea[]) AS c (no, digest, data)
+  ON CONFLICT (tk, no) DO UPDATE
+    SET digest = CASE WHEN k.digest = excluded.digest THEN k.digest END
+)
+INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, meta, chunks, size, refused)
+SELECT $1, $2, $3::text, next.seq, $4::text, $5::bytea, $6::bytea, $7::text::jsonb, $8::bytea,
+       $13::int, $14::boolean
+  FROM next
+ON CONFLICT (tk, ns, id) DO NOTHING
+RETURNING seq;
+
+-- differ: Stores a task's later batch that differs from the first, unless it is there already.
+WITH chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT $1, c.no, c.digest, c.data
+    FROM unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
+  ON CONFLICT (tk, no) DO UPDATE
+    SET digest = CASE WHEN k.digest = excluded.digest THEN k.digest END
+)
+INSERT INTO {schema}.write (tk, ns, id, task, slot, path, n, digest, chunks, data)
+SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
+       $10::bytea
+ WHERE NOT EXISTS (
+   SELECT FROM {schema}.write w
+    WHERE (w.tk, w.ns, w.id, w.task) = ($1, $2, $3, $4) AND w.slot >= 0 AND w.digest = $8)
+ON CONFLICT DO NOTHING;
+
+-- read_head: The head with its record, chunks and pending writes in one round trip.
+-- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
+WITH h AS MATERIALIZED (
+  SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, c.*,
+         c.digest = $3::bytea OR c.size > $4::int AS withheld
+    FROM {schema}.head h
+    LEFT JOIN (SELECT tk, ns, id AS row_id, parent, seq, digest, chunks, size, record, refused
+                 FROM {schema}.checkpoint) c ON (c.tk, c.ns, c.row_id) = (h.tk, h.ns, h.id)
+   WHERE (h.tk, h.ns) = ($1::uuid, $2::text)
+), w AS MATERIALIZED (
+  SELECT w.* FROM h JOIN {schema}.write w ON (w.tk, w.ns, w.id) = ($1, $2, h.id)
+)
+SELECT 0 AS kind, head_seq AS a, id AS b, head_digest AS c, row_id AS d, parent AS e, seq AS f,
+       digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j
+  FROM h
+UNION ALL
+SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL
+  FROM {schema}.chunk
+ WHERE tk = $1 AND no = ANY (ARRAY(
+   SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
+   UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
+UNION ALL
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL FROM w;
+
+-- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
+WITH h AS MATERIALIZED (
+  SELECT c.*, c.digest = $3::bytea OR c.size > $4::int AS withheld
+    FROM {schema}.checkpoint c
+   WHERE (c.tk, c.ns, c.id) = ($1::uuid, $2::text, $5::text)
+), w AS MATERIALIZED (
+  SELECT w.* FROM h JOIN {schema}.write w ON (w.tk, w.ns, w.id) = ($1, $2, h.id)
+)
+SELECT 0 AS kind, seq AS a, id AS b, digest AS c, id AS d, parent AS e, seq AS f,
+       digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j
+  FROM h
+UNION ALL
+SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL
+  FROM {schema}.chunk
+ WHERE tk = $1 AND no = ANY (ARRAY(
+   SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
+   UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
+UNION ALL
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL FROM w;
+
+-- list_thread: One page of a thread's checkpoints, newest first within each namespace.
+-- $3 id, $4 before (by position if it is one of that namespace, else by id), $5/$6 filter keys and
+-- values, $7/$8 the last row of the page before, $9 how many.
+SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused
+  FROM {schema}.checkpoint c
+ WHERE c.tk = $1::uuid
+   AND ($2::text IS NULL OR c.ns = $2)
+   AND ($3::text IS NULL OR c.id = $3)
+   AND ($4::text IS NULL OR coalesce(
+         c.seq < (SELECT b.seq FROM {schema}.checkpoint b
+                   WHERE (b.tk, b.ns, b.id) = (c.tk, c.ns, $4)), c.id < $4))
+   AND NOT EXISTS (SELECT FROM unnest($5::text[], $6::text[]) AS f (key, value)
+                    WHERE (c.meta -> f.key) IS DISTINCT FROM f.value::jsonb)
+   AND ($7::text IS NULL OR c.ns > $7 OR (c.ns = $7 AND c.seq < $8::bigint))
+ ORDER BY c.ns, c.seq DESC
+ LIMIT $9::int;
+
+-- list_next_thread: The next thread, in key order, of a tenant.
+SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
+ WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
+ ORDER BY tk LIMIT 1;
+
+-- chunks: The chunks of these numbers; with $3, only the head of each that tells its items.
+SELECT no, digest, CASE WHEN $3::boolean THEN substring(data FROM 1 FOR 3) ELSE data END
+  FROM {schema}.chunk WHERE tk = $1::uuid AND no = ANY ($2::bigint[]);
+
+-- writes: The pending writes of these checkpoints of a thread (namespaces $2, ids $3).
+SELECT w.ns, w.id, w.task, w.slot, w.path, w.n, w.digest, w.data, w.chunks
+  FROM unnest($2::text[], $3::text[]) AS k (ns, id)
+  JOIN {schema}.write w ON w.tk = $1::uuid AND w.ns = k.ns AND w.id = k.id;
+
+-- chain: Rows from a checkpoint up through its parents, at most $4.
+WITH RECURSIVE up AS (
+  SELECT c.*, 1 AS depth FROM {schema}.checkpoint c
+   WHERE (c.tk, c.ns, c.id) = ($1::uuid, $2::text, $3::text)
+  UNION ALL
+  SELECT c.*, up.depth + 1 FROM up JOIN {schema}.checkpoint c
+      ON c.tk = $1 AND c.ns = $2 AND c.id = up.parent
+   WHERE up.depth < $4::int
+)
+SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth;
+
+-- heads: The heads of a thread.
+SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid ORDER BY ns;
+
+-- lock_heads: The heads of a thread, which no put moves until the transaction ends.
+SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid ORDER BY ns FOR UPDATE;
+
+-- delete_thread: Removes all of a thread. The namespaces that had a head are returned.
+WITH heads AS (DELETE FROM {schema}.head WHERE tk = $1::uuid RETURNING ns),
+     checkpoints AS (DELETE FROM {schema}.checkpoint WHERE tk = $1 RETURNING ns),
+     writes AS (DELETE FROM {schema}.write WHERE tk = $1),
+     chunks AS (DELETE FROM {schema}.chunk WHERE tk = $1),
+     threads AS (DELETE FROM {schema}.thread WHERE tk = $1)
+SELECT ns FROM heads UNION SELECT ns FROM checkpoints;
+
+-- runs: The checkpoints that these runs of a tenant made.
+SELECT t.tk, t.tenant, t.id, t.user_id, t.session_id, c.ns, c.id
+  FROM {schema}.checkpoint c JOIN {schema}.thread t ON t.tk = c.tk
+ WHERE c.meta ? 'run_id' AND md5(c.meta ->> 'run_id') = ANY ($2::text[])
+   AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea;
+
+-- remove_checkpoints: Removes these checkpoints (namespaces $2, ids $3) with their writes.
+WITH gone AS (
+  DELETE FROM {schema}.checkpoint c USING unnest($2::text[], $3::text[]) AS d (ns, id)
+   WHERE c.tk = $1::uuid AND c.ns = d.ns AND c.id = d.id RETURNING c.ns, c.id)
+DELETE FROM {schema}.write w USING unnest($2, $3) AS d (ns, id)
+ WHERE w.tk = $1 AND w.ns = d.ns AND w.id = d.id;
+
+-- remove_all_but: Removes a thread's checkpoints but these (namespaces $2, ids $3), with the
+-- writes of those removed. Writes that wait for their checkpoint stay.
+WITH gone AS (
+  DELETE FROM {schema}.checkpoint c
+   WHERE c.tk = $1::uuid AND NOT EXISTS (
+     SELECT FROM unnest($2::text[], $3::text[]) AS k (ns, id) WHERE k.ns = c.ns AND k.id = c.id)
+  RETURNING c.ns, c.id)
+DELETE FROM {schema}.write w USING gone
+ WHERE w.tk = $1 AND w.ns = gone.ns AND w.id = gone.id;
+
+-- settle_heads: Moves each head of a thread whose checkpoint is gone to the newest that is left.
+UPDATE {schema}.head h SET id = c.id, digest = c.digest
+  FROM (SELECT DISTINCT ON (ns) ns, id, digest FROM {schema}.checkpoint
+         WHERE tk = $1::uuid AND NOT refused ORDER BY ns, seq DESC) c
+ WHERE h.tk = $1 AND h.ns = c.ns AND NOT EXISTS (
+   SELECT FROM {schema}.checkpoint x WHERE (x.tk, x.ns, x.id) = (h.tk, h.ns, h.id));
+
+-- drop_heads: Removes heads that have no checkpoint left to stand on.
+DELETE FROM {schema}.head h WHERE h.tk = $1::uuid AND NOT EXISTS (
+  SELECT FROM {schema}.checkpoint x WHERE (x.tk, x.ns, x.id) = (h.tk, h.ns, h.id));
+
+-- sweep_chunks: Removes the chunks that no checkpoint and no write of the thread refers to.
+DELETE FROM {schema}.chunk WHERE tk = $1::uuid AND no NOT IN (
+  SELECT unnest({schema}.numbers(chunks)) FROM {schema}.checkpoint WHERE tk = $1
+  UNION ALL SELECT unnest({schema}.numbers(chunks)) FROM {schema}.write WHERE tk = $1);
+
+-- drop_thread: Removes a thread's entry if nothing of it is left.
+DELETE FROM {schema}.thread t WHERE t.tk = $1::uuid
+   AND NOT EXISTS (SELECT FROM {schema}.checkpoint c WHERE c.tk = t.tk);
+
+-- copy_chunks: Copies chunks of one thread to another.
+INSERT INTO {schema}.chunk (tk, no, digest, data)
+SELECT $2::uuid, no, digest, data FROM {schema}.chunk
+ WHERE tk = $1::uuid AND no = ANY ($3::bigint[])
+ON CONFLICT DO NOTHING;
+
+-- copy_rows: Stores the checkpoints of a copied thread.
+INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, chunks, size, refused, meta)
+SELECT $2::uuid, n.ns, n.id, n.seq, n.parent, n.digest, n.record, n.chunks, c.size, n.refused, c.meta
+  FROM unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[],
+              $9::bytea[], $10::boolean[])
+    AS n (ns, id, seq, parent, digest, record, chunks, refused)
+  JOIN {schema}.checkpoint c ON c.tk = $1::uuid AND c.ns = n.ns AND c.id = n.id
+ON CONFLICT DO NOTHING;
+
+-- copy_writes: Stores the pending writes of a copied thread.
+INSERT INTO {schema}.write (tk, ns, id, task, slot, path, n, digest, chunks, data)
+SELECT $1::uuid, * FROM unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::text[],
+                               $7::int[], $8::bytea[], $9::bytea[], $10::bytea[])
+ON CONFLICT DO NOTHING;
+
+-- copy_heads: Makes a copied thread visible.
+INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+SELECT $1::uuid, c.ns, (SELECT max(seq) FROM {schema}.checkpoint m WHERE m.tk = c.tk AND m.ns = c.ns),
+       c.id, c.digest
+  FROM unnest($2::text[], $3::text[]) AS h (ns, id)
+  JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = h.ns AND c.id = h.id
+ON CONFLICT DO NOTHING;
+
+-- copy_thread: The entry of a copied thread.
+INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
+VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea) ON CONFLICT DO NOTHING;

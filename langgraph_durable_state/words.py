@@ -1,0 +1,221 @@
+"""The vocabulary: frozen values that every layer shares. This file imports nothing of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+from uuid import UUID
+
+Digest = bytes
+"""16 bytes that identify content."""
+
+NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
+"""LangGraph's task id for input that belongs to no task; its batch may only grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One execution of an agent: what the caller named, and the key its rows are stored under."""
+
+    tenant: str
+    id: str
+    key: UUID
+    user: str | None = field(default=None, compare=False)
+    session: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A namespace of a thread: what has a head."""
+
+    thread: Thread
+    ns: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """A stored chunk: its number within the thread, its content's digest, its stored bytes."""
+
+    no: int
+    digest: Digest
+    blob: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRow:
+    """A stored checkpoint. ``numbers`` are its chunks' numbers, in the manifest's order."""
+
+    ns: str
+    id: str
+    parent: str | None
+    seq: int
+    digest: Digest
+    record: bytes
+    numbers: tuple[int, ...]
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRow:
+    """One stored batch of a task's pending writes.
+
+    ``slot`` is 0 for the first batch of ordinary writes, negative for a special channel, and a
+    positive number taken from the digest for a later batch that differs.
+    """
+
+    id: str
+    task: str
+    slot: int
+    path: str
+    n: int
+    digest: Digest
+    blob: bytes
+    numbers: tuple[int, ...] = ()
+
+
+class Claim(IntEnum):
+    """What a put says about the head it builds on."""
+
+    ANY = 0
+    """A deliberate fork, or a caller without proof: it becomes the head whatever the head is."""
+    HEAD = 1
+    """The head must have the digest this run left it at."""
+    EMPTY = 2
+    """There must be no head yet."""
+    ASIDE = 3
+    """Keep the record, become the head only where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One checkpoint to store, serialized: the unit that wins or loses as a whole.
+
+    ``refers`` names the checkpoint whose chunks are referred to beside those sent; its row must
+    still be there unless the claim on the head covers it. ``size`` is in plain bytes.
+    """
+
+    place: Place
+    id: str
+    parent: str | None
+    claim: Claim
+    expected: Digest
+    digest: Digest
+    record: bytes
+    metadata: str
+    numbers: tuple[int, ...]
+    chunks: tuple[ChunkRow, ...]
+    size: int
+    refers: str | None = None
+    covered: bool = False
+
+    @property
+    def needs(self) -> str | None:
+        """The checkpoint whose row must be there for this put to win."""
+        return None if self.covered else self.refers
+
+
+@dataclass(frozen=True, slots=True)
+class PutWrites:
+    """One task's writes to store against a checkpoint, as one row per slot."""
+
+    place: Place
+    id: str
+    rows: tuple[WriteRow, ...]
+    chunks: tuple[ChunkRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """The put is stored and is the head; ``seq`` is its place in the namespace's order."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The put is stored beside the head, which it did not move."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The head was not what the put claimed; the record is kept. ``actual`` is the head's id."""
+
+    actual: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParentGone:
+    """Chunks that the put refers to may be gone with its parent; send all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The writes are stored."""
+
+
+Outcome = Won | Kept | Lost | ParentGone | Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What identifies a head."""
+
+    id: str
+    seq: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stored checkpoint as read, still in stored form.
+
+    ``row`` is None if the reader already holds it, or if it is large and not asked for.
+    """
+
+    head: Head
+    row: RecordRow | None
+    chunks: Mapping[int, ChunkRow]
+    writes: tuple[WriteRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which checkpoints to list, newest first by the namespace's sequence.
+
+    ``after`` is the last (thread key, namespace, sequence) of the page before.
+    """
+
+    thread: Thread | None
+    tenant: str | None
+    ns: str | None
+    id: str | None
+    before: str | None
+    filter: Mapping[str, str]
+    limit: int
+    after: tuple[UUID, str, int] | None = None
+    light: bool = False
+    """Leave out the chunks' data: their digests and item counts suffice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing: rows with their threads, the chunks and the writes they need."""
+
+    rows: tuple[tuple[Thread, RecordRow], ...]
+    chunks: Mapping[tuple[UUID, int], ChunkRow]
+    writes: Mapping[tuple[UUID, str, str], tuple[WriteRow, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What a LangGraph serializer makes of a value: a type tag and bytes."""
+
+    tag: str
+    data: bytes
+
+
+Value = Any
