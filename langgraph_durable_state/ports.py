@@ -124,9 +124,9 @@ class Durable(Protocol):
 class Hot(Protocol):
     """The tier that serves copies, by digest."""
 
-    async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> None:
+    async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         """Brings the copy from `previous` to this put, without the chunks `dropped`; removes an
-        older copy that is neither."""
+        older copy that is neither. Tells whether the copy is this put now."""
 
     async def fill(self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow]) -> None:
         """Stores a whole copy, unless a newer one is there."""

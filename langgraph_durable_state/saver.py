@@ -27,11 +27,15 @@ from .drivers.caches import HeadCache, Lately
 from .drivers.clients import PostgresSource, RedisSource, check_sources
 from .drivers.faces import Faces
 from .errors import UsageError
-from .protocols.engine import Shared, listing_of
+from .protocols.engine import listing_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
+from .protocols.shared import Shared
 from .settings import HotReads, OnConflict, Settings
 from .tiers.statements import schema_sql
+
+_FILLED = 10_000
+"""Places noted as brought to the hot tier once; an entry is a few hundred bytes."""
 
 _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
@@ -122,6 +126,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
             register=Register(),
             heads=heads,
             recent=Lately(_RECENT),
+            filled=Lately(_FILLED),
             reader=Reader(blobs, keep=head_cache_bytes > 0),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
@@ -168,10 +173,10 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     async def asetup(self) -> None:
         """Installs or upgrades the tables; see `setup`."""
-        await (await self._faces.native()).engine.durable.setup()
+        await (await self._faces.native()).durable.setup()
 
     async def _setup_blocking(self) -> None:
-        await (await self._faces.blocking()).engine.durable.setup()
+        await (await self._faces.blocking()).durable.setup()
 
     @staticmethod
     def ddl(schema: str = "durable_state") -> str:
@@ -326,7 +331,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     async def _put_blocking(self, config: RunnableConfig, *what: Any) -> RunnableConfig:
         driver = await self._faces.blocking()
-        return await driver.engine.put(self._serializer, config, *what)  # type: ignore[no-any-return]
+        return await driver.writer.put(self._serializer, config, *what)  # type: ignore[no-any-return]
 
     async def aput(
         self,
@@ -337,7 +342,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Stores a checkpoint, durably; see `put`."""
         driver = await self._faces.native()
-        return await driver.engine.put(  # type: ignore[no-any-return]
+        return await driver.writer.put(  # type: ignore[no-any-return]
             self._serializer, config, checkpoint, metadata, new_versions
         )
 
@@ -360,7 +365,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     async def _put_writes_blocking(self, config: RunnableConfig, *what: Any) -> None:
         driver = await self._faces.blocking()
-        await driver.engine.put_writes(self._serializer, config, *what)
+        await driver.writer.put_writes(self._serializer, config, *what)
 
     async def aput_writes(
         self,
@@ -371,7 +376,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Stores a task's writes against a checkpoint; see `put_writes`."""
         driver = await self._faces.native()
-        await driver.engine.put_writes(self._serializer, config, writes, task_id, task_path)
+        await driver.writer.put_writes(self._serializer, config, writes, task_id, task_path)
 
     def get_next_version(self, current: str | None, channel: None = None) -> str:
         """The channel version after `current`; it carries on the proof of the run it belongs to.

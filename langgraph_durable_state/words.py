@@ -92,8 +92,9 @@ class Claim(IntEnum):
 class Put:
     """One checkpoint to store, serialized: the unit that wins or loses as a whole.
 
-    ``refers`` names the checkpoint whose chunks are referred to beside those sent; its row must
-    still be there unless the claim on the head covers it. ``size`` is in plain bytes.
+    ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
+    claim on the head covers it, its row must still be there with the digest ``base``. ``size`` is
+    in plain bytes.
     """
 
     place: Place
@@ -108,6 +109,7 @@ class Put:
     chunks: tuple[ChunkRow, ...]
     size: int
     refers: str | None = None
+    base: Digest = b""
     covered: bool = False
 
     @property
@@ -203,11 +205,12 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing: rows with their threads, the chunks and the writes they need."""
+    """One page of a thread's checkpoints, with the chunks by number, and the pending writes by
+    namespace and checkpoint id, that they need."""
 
     rows: tuple[tuple[Thread, RecordRow], ...]
-    chunks: Mapping[tuple[UUID, int], ChunkRow]
-    writes: Mapping[tuple[UUID, str, str], tuple[WriteRow, ...]]
+    chunks: Mapping[int, ChunkRow]
+    writes: Mapping[tuple[str, str], tuple[WriteRow, ...]]
 
 
 @dataclass(frozen=True, slots=True)

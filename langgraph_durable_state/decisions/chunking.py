@@ -3,7 +3,7 @@
 A msgpack array is a header and its items one after the other, so a list is stored as chunks of
 consecutive items and the header is made anew for each version. An item that the parent's rope
 holds is referred to; only what is new is serialized and stored. Trailing small chunks are joined
-as bytes, ten at a time, so an item is rewritten at most twice (after 1 come 10 and 100 items)
+as bytes, eight at a time, so an item is rewritten at most twice (after 1 come 8 and 64 items)
 and a history of 1,000 messages is read as some 30 rows. A map is treated alike, an item being a
 key with its value.
 """
@@ -18,6 +18,7 @@ import ormsgpack
 
 from ..words import Digest
 from . import digest as digests
+from .copying import MESSAGES
 from .serializing import Serializer, fingerprint, plain, print_of_bytes
 
 Shape = Literal["inline", "whole", "array", "map"]
@@ -25,7 +26,7 @@ Shape = Literal["inline", "whole", "array", "map"]
 INLINE_BYTES = 256
 """Below this a value stands in the record itself: a row costs about 110 bytes beside its data."""
 
-FAN_OUT = 10
+FAN_OUT = 8
 """Trailing chunks of one size that are joined to one of the next."""
 
 LARGEST_ITEMS = FAN_OUT * FAN_OUT
@@ -99,6 +100,8 @@ class Weaver:
         serializer: makes the bytes.
         numbers: the next numbers for new chunks.
         known: chunks already stored that may be referred to, by digest.
+        flying: chunks that are being stored now, by digest: they keep their number but must be
+            sent as well, since they may fail to arrive.
     """
 
     def __init__(
@@ -106,10 +109,12 @@ class Weaver:
         serializer: Serializer,
         numbers: Iterator[int],
         known: Mapping[Digest, Chunk] | None = None,
+        flying: Mapping[Digest, Chunk] | None = None,
     ) -> None:
         self._serializer = serializer
         self._numbers = numbers
         self._known = dict(known or {})
+        self._flying = flying or {}
         self.new: list[Chunk] = []
 
     def channel(
@@ -151,8 +156,7 @@ class Weaver:
         if base is not None and base.shape == ("array" if type(value) is list else "map"):
             return True
         items = value if type(value) is list else list(value.items())
-        sample = (items[0], items[len(items) // 2], items[-1])
-        sizes = [len(p) if (p := plain(i)) is not None else SMALL_ITEM_BYTES for i in sample]
+        sizes = [_rough_size(i) for i in (items[0], items[len(items) // 2], items[-1])]
         return sum(sizes) >= SMALL_ITEM_BYTES * 3 and sum(sizes) / 3 * len(items) > INLINE_BYTES
 
     def _woven(
@@ -240,10 +244,18 @@ class Weaver:
             if found.prints is None:
                 found.prints = prints
             return found
-        chunk = Chunk(next(self._numbers), data, count, prints)
+        chunk = self._flying.get(mark)
+        if chunk is None or chunk.count != count:
+            chunk = Chunk(next(self._numbers), data, count, prints)
+        chunk.prints = chunk.prints or prints
         self._known[mark] = chunk
         self.new.append(chunk)
         return chunk
+
+
+def _rough_size(item: Any) -> int:
+    packed = plain(item.__dict__ if type(item) in MESSAGES else item)
+    return len(packed) if packed is not None else INLINE_BYTES + 1
 
 
 Step = Piece | tuple[int, int]

@@ -16,6 +16,7 @@ import zstandard
 
 from ..errors import EvolutionError
 from ..words import ChunkRow, Digest, Place, RecordRow, Typed, WriteRow
+from . import dictionary
 from . import digest as digests
 from .chunking import Channel, Chunk, Piece, Shape
 from .keys import decoded, encoded
@@ -23,11 +24,15 @@ from .keys import decoded, encoded
 Compression = Literal["zstd", "lz4", "none"]
 
 RECORD_FORMAT = 1
-_NONE, _ZSTD, _LZ4 = 0, 1, 2
-_METHODS: Mapping[Compression, int] = {"none": _NONE, "zstd": _ZSTD, "lz4": _LZ4}
+_NONE, _ZSTD_1, _LZ4 = 0, 1, 2
+_METHODS: Mapping[Compression, int] = {"none": _NONE, "zstd": _ZSTD_1, "lz4": _LZ4}
 
-COMPRESS_FROM = 200
-"""Bytes; below this zstd's frame eats what it saves."""
+COMPRESS_FROM = 64
+"""Bytes; below this a frame eats what it saves."""
+
+_DICTIONARY = zstandard.ZstdCompressionDict(
+    dictionary.VERSION_1, dict_type=zstandard.DICT_TYPE_RAWCONTENT
+)
 
 
 class Unsound(Exception):
@@ -75,7 +80,7 @@ class Blobs:
             method, count, data = blob[0], int.from_bytes(blob[1:3]), blob[3:]
             if method == _NONE:
                 return bytes(data), count
-            if method == _ZSTD:
+            if method == _ZSTD_1:
                 return self._unzstd(data), count
             if method == _LZ4:
                 return _lz4().decompress(data), count
@@ -87,14 +92,22 @@ class Blobs:
         if self._method == _LZ4:
             return _lz4().compress(data)  # type: ignore[no-any-return]
         make = self._compressors.pop() if self._compressors else None
-        make = make or zstandard.ZstdCompressor(level=self._level)
+        make = make or self._compressor()
         try:
             return make.compress(data)
         finally:
             self._compressors.append(make)
 
+    def _compressor(self) -> zstandard.ZstdCompressor:
+        # The frame need not name its dictionary nor check its content: the blob's method byte and
+        # the chunk's digest do.
+        return zstandard.ZstdCompressor(
+            level=self._level, dict_data=_DICTIONARY, write_dict_id=False, write_checksum=False
+        )
+
     def _unzstd(self, data: bytes) -> bytes:
-        make = self._decompressors.pop() if self._decompressors else zstandard.ZstdDecompressor()
+        make = self._decompressors.pop() if self._decompressors else None
+        make = make or zstandard.ZstdDecompressor(dict_data=_DICTIONARY)
         try:
             return make.decompress(data)
         finally:
@@ -225,8 +238,9 @@ class Record:
     def by_name(self) -> dict[str, Channel]:
         return {channel.name: channel for channel in self.channels}
 
-    def chunks(self) -> dict[Digest, Chunk]:
-        return {p.chunk.digest: p.chunk for channel in self.channels for p in channel.pieces}
+    def chunks(self) -> dict[int, Chunk]:
+        """Its chunks by number."""
+        return {p.chunk.no: p.chunk for channel in self.channels for p in channel.pieces}
 
     @property
     def size(self) -> int:

@@ -134,6 +134,7 @@ def storable_path(path: str) -> str:
 
 _COUNTING_BITS = 23
 _DRAWN_BITS = 40
+_COUNTER = (1 << _COUNTING_BITS) - 1
 
 
 class Numbers:
@@ -163,15 +164,47 @@ class Numbers:
         return drawn | i
 
 
+_MOST_BLOCKS = 255
+
+
 def packed(numbers: Iterable[int]) -> bytes:
-    """Chunk numbers as 8 big-endian bytes each (a `bigint[]` parameter costs 12 on the wire)."""
+    """Chunk numbers in four bytes each: which block (a table comes first), and the counter.
+
+    A record carries them all, so this is what a put's size grows by with the history. Postgres
+    reads the same bytes (`numbers` in schema.sql). More than 255 blocks: eight bytes each.
+    """
     numbers = tuple(numbers)
-    return struct.pack(f">{len(numbers)}q", *numbers)
+    if not numbers:
+        return b""
+    blocks = {
+        block: i for i, block in enumerate(dict.fromkeys(n >> _COUNTING_BITS for n in numbers))
+    }
+    if len(blocks) > _MOST_BLOCKS:
+        return b"\x00" + struct.pack(f">{len(numbers)}q", *numbers)
+    table = b"".join(block.to_bytes(5) for block in blocks)
+    entries = (blocks[n >> _COUNTING_BITS] << 24 | n & _COUNTER for n in numbers)
+    return bytes((len(blocks),)) + table + struct.pack(f">{len(numbers)}I", *entries)
 
 
 def unpacked(data: bytes) -> tuple[int, ...]:
-    """The inverse of `packed`."""
-    return struct.unpack(f">{len(data) // 8}q", data)
+    """The inverse of `packed`.
+
+    Raises:
+        ValueError: if these are not bytes that it made.
+    """
+    if not data:
+        return ()
+    start = 1 + 5 * data[0]
+    size = 4 if data[0] else 8
+    if (len(data) - start) % size:
+        raise ValueError("the packed chunk numbers are cut off")
+    if not data[0]:
+        return struct.unpack(f">{(len(data) - 1) // 8}q", data[1:])
+    blocks = [int.from_bytes(data[i : i + 5]) for i in range(1, start, 5)]
+    entries = struct.unpack(f">{(len(data) - start) // 4}I", data[start:])
+    if any(e >> 24 >= len(blocks) for e in entries):
+        raise ValueError("the packed chunk numbers name an unknown block")
+    return tuple(blocks[e >> 24] << _COUNTING_BITS | e & _COUNTER for e in entries)
 
 
 # -- Redis -----------------------------------------------------------------------------------

@@ -37,15 +37,17 @@ class HeadCache:
         held = self._held.get(place)
         return held[1] if held is not None else b""
 
-    def get(self, place: Place) -> Record | None:
+    def get(self, place: Place, digest: Digest) -> Record | None:
+        """The head held, if it has this digest."""
         with self._lock:
             held = self._held.get(place)
-            if held is None:
+            if held is None or held[1] != digest:
                 return None
             self._held.move_to_end(place)
             return held[0]
 
     def put(self, place: Place, record: Record, digest: Digest) -> None:
+        """Holds a head, as long as there is room."""
         cost = record.size * (1 + _DECODED)
         with self._lock:
             old = self._held.pop(place, None)

@@ -6,8 +6,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from ..protocols.engine import Engine, Shared
+from ..ports import Commits, Durable, Hot
+from ..protocols.copies import Copies
+from ..protocols.engine import Engine
+from ..protocols.shared import Shared
 from ..protocols.upkeep import Upkeep
+from ..protocols.writer import Writer
 from ..settings import Settings
 from ..tiers.postgres import PostgresTier
 from ..tiers.redis import RedisTier
@@ -31,17 +35,25 @@ class Driver:
     """What the saver's methods need of one face.
 
     Attributes:
-        engine, upkeep: over this face's tiers.
+        durable: installs the tables.
+        engine, writer, upkeep: read, write and tidy up through this face's tiers.
         close: gives back what this driver opened itself.
     """
 
     def __init__(
-        self, engine: Engine, upkeep: Upkeep, close: Callable[[], Coroutine[Any, Any, None]]
+        self,
+        shared: Shared,
+        durable: Durable,
+        commits: Commits,
+        hot: Hot | None,
+        close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        self.engine = engine
-        self.upkeep = upkeep
+        copies = Copies(hot, shared)
+        self.durable = durable
+        self.engine = Engine(shared, durable, copies)
+        self.writer = Writer(shared, durable, commits, copies)
+        self.upkeep = Upkeep(durable, copies, shared.blobs)
         self.close = close
-        self.ready = False
 
 
 def blocking(
@@ -64,8 +76,7 @@ def blocking(
             client.connection_pool.disconnect()
 
     hot = _hot(BlockingScriptClient(client), settings, breakers) if client is not None else None
-    engine = Engine(shared, durable, LeaderAndFollowers(durable), hot)
-    return Driver(engine, Upkeep(engine, shared.reader, shared.blobs), close)
+    return Driver(shared, durable, LeaderAndFollowers(durable), hot, close)
 
 
 async def native(
@@ -91,8 +102,7 @@ async def native(
     guard = _until_loop_ends(close)
     await anext(guard)
     hot = _hot(NativeScriptClient(client), settings, breakers) if client is not None else None
-    engine = Engine(shared, durable, OneFlusher(durable), hot)
-    return Driver(engine, Upkeep(engine, shared.reader, shared.blobs), guard.aclose)
+    return Driver(shared, durable, OneFlusher(durable), hot, guard.aclose)
 
 
 async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:

@@ -8,7 +8,7 @@ import threading
 import weakref
 
 from ..errors import ClosedError
-from ..protocols.engine import Shared
+from ..protocols.shared import Shared
 from ..settings import Settings
 from . import driver as drivers
 from .breaker import Breaker
@@ -88,7 +88,7 @@ class Faces:
 
     async def _install(self, driver: Driver) -> Driver:
         if not self._installed:
-            await driver.engine.durable.setup()
+            await driver.durable.setup()
             self._installed = True
         return driver
 

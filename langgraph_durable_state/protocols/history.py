@@ -18,7 +18,7 @@ from ..decisions.chunking import Channel, Chunk
 from ..decisions.codec import Batch, Blobs, Record, Unsound
 from ..decisions.serializing import Serializer
 from ..ports import Durable
-from ..words import ChunkRow, Digest, Page, Place, RecordRow
+from ..words import Digest, Page, Place, RecordRow
 from .reading import Reader, corrupt, in_order, pending_writes
 
 FIRST_PAGE = 64
@@ -97,7 +97,7 @@ def _verified(
     for row in rows:
         try:
             for no in row.numbers:
-                stored = page.chunks.get((place.thread.key, no))
+                stored = page.chunks.get(no)
                 if stored is not None and no not in parsed:
                     whole = len(stored.blob) > 3
                     parsed[no] = (
@@ -122,12 +122,9 @@ def _collected(
 ) -> dict[str, DeltaChannelHistory]:
     writes: dict[str, list[list[tuple[str, str, Any]]]] = {name: [] for name in channels}
     seeds: dict[str, Channel] = {}
-    chunks = {no: row for (_, no), row in page.chunks.items()}
     for child, record in pairwise(records):
         open_names = [name for name in channels if name not in seeds]
-        for name, found in _on_branch(
-            reader, serializer, place, child, record, page, chunks
-        ).items():
+        for name, found in _on_branch(reader, serializer, place, child, record, page).items():
             if name in open_names:
                 writes[name].append(found)
         held = record.by_name()
@@ -150,17 +147,16 @@ def _on_branch(
     child: Record,
     record: Record,
     page: Page,
-    chunks: Mapping[int, ChunkRow],
 ) -> dict[str, list[tuple[str, str, Any]]]:
     """The writes stored against `record` that `child` consumed, by channel."""
-    rows = page.writes.get((place.thread.key, place.ns, record.id), ())
+    rows = page.writes.get((place.ns, record.id), ())
     if child.consumed is None:
-        batches = reader.batches(place, rows, chunks)
+        batches = reader.batches(place, rows, page.chunks)
         ordered = pending_writes(batches)
     else:
         chosen = [row for row in rows if row.digest in child.consumed]
         _require(place, record, child.consumed, {row.digest for row in rows})
-        ordered = in_order(_once(reader.batches(place, chosen, chunks)))
+        ordered = in_order(_once(reader.batches(place, chosen, page.chunks)))
     found: dict[str, list[tuple[str, str, Any]]] = {}
     for task, name, write in ordered:
         found.setdefault(name, []).append((task, name, reader.value(write, serializer)))

@@ -41,16 +41,13 @@ class Reader:
         self._blobs = blobs
         self._keep = keep
 
-    def chunks(self, rows: Mapping[int, ChunkRow], held: Mapping[int, Chunk]) -> dict[int, Chunk]:
-        """The chunks of stored rows; those in `held` are taken as they are.
+    def chunks(self, rows: Mapping[int, ChunkRow]) -> dict[int, Chunk]:
+        """The chunks of stored rows.
 
         Raises:
             Unsound: if a chunk's bytes are not those its digest was made from.
         """
-        return {
-            no: held[no] if no in held else codec.chunk_of(row, self._blobs)
-            for no, row in rows.items()
-        }
+        return {no: codec.chunk_of(row, self._blobs) for no, row in rows.items()}
 
     def record(self, place: Place, row: RecordRow, rows: Mapping[int, ChunkRow]) -> Record:
         """The record of a stored row with its chunks.
@@ -60,7 +57,7 @@ class Reader:
         """
         try:
             own = {no: rows[no] for no in row.numbers if no in rows}
-            return codec.read_record(place, row, self.chunks(own, {}), self._blobs)
+            return codec.read_record(place, row, self.chunks(own), self._blobs)
         except Unsound as found:
             raise corrupt(place, row.id, self._named(place, row, rows, found)) from found
 
@@ -93,7 +90,7 @@ class Reader:
         out = []
         for row in rows:
             try:
-                own = self.chunks({no: chunks[no] for no in row.numbers if no in chunks}, {})
+                own = self.chunks({no: chunks[no] for no in row.numbers if no in chunks})
                 out.append(codec.read_batch(place, row, own, self._blobs))
             except Unsound as found:
                 raise corrupt(place, row.id, found) from found

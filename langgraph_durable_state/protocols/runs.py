@@ -35,6 +35,7 @@ class Run:
         loaded: digests of the pending writes loaded with `at`.
         made: digests of the writes this run has made, by checkpoint.
         known: chunks of those writes, which the next put may refer to.
+        flying: chunks of writes that are being stored, whose numbers the next put uses as well.
         conflict: set once the run has lost.
     """
 
@@ -46,6 +47,7 @@ class Run:
     loaded: tuple[Digest, ...] = ()
     made: dict[str, Made] = field(default_factory=dict)
     known: dict[Digest, Chunk] = field(default_factory=dict)
+    flying: dict[Digest, Chunk] = field(default_factory=dict)
     conflict: ConflictError | None = None
     leader: Run | None = None
 
@@ -61,7 +63,7 @@ class Run:
         if record.parent is not None:
             self.made.pop(record.parent, None)
         self.at, self.record, self.digest = record.id, record, digest
-        self.loaded, self.known = (), {}
+        self.loaded, self.known, self.flying = (), {}, {}
 
     def consumed(self) -> tuple[Digest, ...]:
         """The writes against `at` that a checkpoint built on it now has consumed."""

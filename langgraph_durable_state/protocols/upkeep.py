@@ -19,8 +19,8 @@ from ..errors import ConflictError, UsageError
 from ..ports import Durable
 from ..words import Head, Listing, Page, Place, RecordRow, Thread, WriteRow
 from . import history
-from .engine import Engine
-from .reading import Reader, corrupt
+from .copies import Copies
+from .reading import corrupt
 
 PAGE = 200
 """Records copied per round trip, without their chunks: some 200 KB."""
@@ -30,17 +30,16 @@ TRIES = 5
 
 
 class Upkeep:
-    """Upkeep over one driver's engine."""
+    """Upkeep over one driver's tiers."""
 
-    def __init__(self, engine: Engine, reader: Reader, blobs: Blobs) -> None:
-        self._engine = engine
-        self._durable: Durable = engine.durable
-        self._reader = reader
+    def __init__(self, durable: Durable, copies: Copies, blobs: Blobs) -> None:
+        self._durable = durable
+        self._copies = copies
         self._blobs = blobs
 
     async def delete_thread(self, thread: Thread) -> None:
         namespaces = await self._durable.delete_thread(thread)
-        await self._engine.drop_hot(thread, namespaces)
+        await self._copies.drop(thread, namespaces)
 
     async def delete_for_runs(self, tenant: str, run_ids: Sequence[str]) -> None:
         if not run_ids:
@@ -49,7 +48,7 @@ class Upkeep:
         for thread, ns, id in await self._durable.runs(tenant, run_ids):
             doomed[thread].append((ns, id))
         for thread, ids in doomed.items():
-            await self._engine.drop_hot(thread, await self._durable.remove(thread, ids))
+            await self._copies.drop(thread, await self._durable.remove(thread, ids))
 
     # -- prune -------------------------------------------------------------------------------
 
@@ -145,18 +144,18 @@ class Upkeep:
             if only is not None:
                 rows = tuple((t, r) for t, r in page.rows if (r.ns, r.id) in only)
                 ids = {(r.ns, r.id) for _, r in rows}
-                found = {k: w for k, w in page.writes.items() if (k[1], k[2]) in ids}
+                found = {k: w for k, w in page.writes.items() if k in ids}
                 page = Page(rows, page.chunks, found)
             if page.rows:
                 pages.append(page)
 
-    def _bare(self, numbers: Sequence[int], thread: Thread, page: Page) -> dict[int, Chunk]:
-        rows = ((no, page.chunks.get((thread.key, no))) for no in numbers)
+    def _bare(self, numbers: Sequence[int], page: Page) -> dict[int, Chunk]:
+        rows = ((no, page.chunks.get(no)) for no in numbers)
         return {no: codec.bare_chunk(row) for no, row in rows if row is not None}
 
     def _record(self, place: Place, row: RecordRow, page: Page) -> Record:
         try:
-            chunks = self._bare(row.numbers, place.thread, page)
+            chunks = self._bare(row.numbers, page)
             return codec.read_record(place, row, chunks, self._blobs)
         except Unsound as found:
             raise corrupt(place, row.id, found) from found
@@ -165,11 +164,11 @@ class Upkeep:
         self, source: Thread, page: Page, made: Rechained
     ) -> list[tuple[str, WriteRow]]:
         out = []
-        for (_, ns, id), rows in page.writes.items():
+        for (ns, id), rows in page.writes.items():
             for row in rows:
                 place = Place(source, ns)
                 try:
-                    chunks = self._bare(row.numbers, source, page)
+                    chunks = self._bare(row.numbers, page)
                     batch = codec.read_batch(place, row, chunks, self._blobs)
                 except Unsound as found:
                     raise corrupt(place, id, found) from found

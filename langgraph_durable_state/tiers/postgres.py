@@ -99,15 +99,15 @@ class PostgresTier:
         if digest == put.digest:
             return Lost(head_id) if refused else Won(seq)
         if put.claim is Claim.ANY:
-            gone = put.needs is not None and await self._gone(where, put.needs)
+            gone = put.needs is not None and await self._gone(where, put.needs, put.base)
             return ParentGone() if gone else (await self.commit([put]))[0]  # a race: once more
         kept = await self._keep(put, refused=put.claim is not Claim.ASIDE)
         if kept is None and head_id is not None and put.refers is not None:
             return ParentGone()
         return Lost(head_id) if put.claim is not Claim.ASIDE or kept is None else Kept(kept)
 
-    async def _gone(self, where: tuple[UUID, str], id: str) -> bool:
-        return (await self._sql.fetch("standing", (*where, id)))[0][1] is None
+    async def _gone(self, where: tuple[UUID, str], id: str, digest: Digest) -> bool:
+        return bool((await self._sql.fetch("standing", (*where, id)))[0][1] != digest)
 
     async def _keep(self, put: Put, refused: bool) -> int | None:
         params = (
@@ -125,6 +125,7 @@ class PostgresTier:
             put.refers,
             put.size,
             refused,
+            put.base,
         )
         rows = await self._sql.fetch("keep", params)
         return rows[0][0] if rows else None
@@ -218,26 +219,26 @@ class PostgresTier:
 
     async def _writes(
         self, thread: Thread, ids: Sequence[tuple[str, str]]
-    ) -> dict[tuple[UUID, str, str], tuple[WriteRow, ...]]:
+    ) -> dict[tuple[str, str], tuple[WriteRow, ...]]:
         if not ids:
             return {}
         params = (thread.key, *_pairs(ids))
-        found: defaultdict[tuple[UUID, str, str], list[WriteRow]] = defaultdict(list)
+        found: defaultdict[tuple[str, str], list[WriteRow]] = defaultdict(list)
         for ns, id, task, slot, path, n, digest, data, chunks in await self._sql.fetch(
             "writes", params
         ):
             row = WriteRow(id, task, slot, path, n, digest, data, keys.unpacked(chunks))
-            found[thread.key, ns, id].append(row)
+            found[ns, id].append(row)
         return {where: tuple(rows) for where, rows in found.items()}
 
     async def _chunks(
         self, thread: Thread, numbers: Collection[int], light: bool
-    ) -> dict[tuple[UUID, int], ChunkRow]:
+    ) -> dict[int, ChunkRow]:
         if not numbers:
             return {}
         params = (thread.key, arrays.bigints(sorted(numbers)), light)
         rows = await self._sql.fetch("chunks", params)
-        return {(thread.key, no): ChunkRow(no, digest, data) for no, digest, data in rows}
+        return {no: ChunkRow(no, digest, data) for no, digest, data in rows}
 
     async def chain(self, place: Place, id: str, limit: int) -> list[RecordRow]:
         rows = await self._sql.fetch("chain", (place.thread.key, place.ns, id, limit))
@@ -375,10 +376,11 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
 
 
 def _commit_params(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ...]:
-    chunks = [
-        *((p.place.thread.key, p.place.ns, c) for p in puts for c in p.chunks),
-        *((w.place.thread.key, None, c) for w in writes for c in w.chunks),
-    ]
+    sent: dict[tuple[UUID, int], tuple[str | None, ChunkRow]] = {
+        (p.place.thread.key, c.no): (p.place.ns, c) for p in puts for c in p.chunks
+    }
+    sent |= {(w.place.thread.key, c.no): (None, c) for w in writes for c in w.chunks}
+    chunks = [(key, ns, chunk) for (key, _), (ns, chunk) in sent.items()]
     batches = [(w.place, row) for w in writes for row in w.rows]
     names = [_names(p.place.thread) for p in puts]
     return (
@@ -394,6 +396,7 @@ def _commit_params(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[ob
         arrays.byteas(keys.packed(p.numbers) for p in puts),
         arrays.ints(min(p.size, _LARGEST) for p in puts),
         arrays.texts(p.needs for p in puts),
+        arrays.byteas(p.base for p in puts),
         *(
             arrays.byteas(None if n[i] is None else keys.encoded(n[i] or "") for n in names)
             for i in range(4)

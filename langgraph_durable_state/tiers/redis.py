@@ -31,7 +31,7 @@ class RedisTier:
         self._ttl = ttl
         self._touch = touch
 
-    async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> None:
+    async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         args: tuple[bytes | str | int, ...] = (
             previous,
             put.digest,
@@ -45,7 +45,7 @@ class RedisTier:
             *(_field(no) for no in dropped),
             *_fields(put.chunks),
         )
-        await self._scripts.call("raise", [self._key(put.place)], args)
+        return bool(await self._scripts.call("raise", [self._key(put.place)], args))
 
     async def fill(self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow]) -> None:
         args: tuple[bytes | str | int, ...] = (
@@ -89,7 +89,7 @@ class RedisTier:
 
 
 def _field(no: int) -> bytes:
-    return _CHUNK + keys.packed((no,))
+    return _CHUNK + no.to_bytes(8)
 
 
 def _fields(chunks: Sequence[ChunkRow]) -> list[bytes]:
@@ -100,4 +100,4 @@ def _chunk(field: tuple[bytes, bytes]) -> ChunkRow | None:
     name, value = field
     if len(name) != 9 or name[:1] != _CHUNK:
         return None
-    return ChunkRow(keys.unpacked(name[1:])[0], value[:16], value[16:])
+    return ChunkRow(int.from_bytes(name[1:]), value[:16], value[16:])

@@ -13,17 +13,18 @@ SELECT max(version) FROM {schema}.installed;
 WITH put AS MATERIALIZED (
   SELECT * FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
-    $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[],
-    $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[]
+    $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
+    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[]
   ) WITH ORDINALITY AS p (
-    tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs,
+    tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
     tenant, thread_id, user_id, session_id, ord
   ) ORDER BY tk, ns
 ), able AS MATERIALIZED (
   SELECT p.* FROM put p
    WHERE (p.needs IS NULL OR (
        SELECT true FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) FOR KEY SHARE))
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) AND c.digest = p.base
+          FOR KEY SHARE))
      AND NOT (p.claim = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
@@ -50,11 +51,10 @@ WITH put AS MATERIALIZED (
 ), chunks AS (
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
   SELECT c.tk, c.no, c.digest, c.data
-    FROM unnest($17::uuid[], $18::text[], $19::bigint[], $20::bytea[], $21::bytea[])
+    FROM unnest($18::uuid[], $19::text[], $20::bigint[], $21::bytea[], $22::bytea[])
       AS c (tk, ns, no, digest, data)
    WHERE c.ns IS NULL OR EXISTS (SELECT FROM won WHERE (won.tk, won.ns) = (c.tk, c.ns))
-  ON CONFLICT (tk, no) DO UPDATE
-    SET digest = CASE WHEN k.digest = excluded.digest THEN k.digest END
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 ), records AS (
   INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta)
   SELECT tk, ns, id, seq, parent, digest, chunks, size, record, meta::jsonb FROM won
@@ -70,8 +70,8 @@ WITH put AS MATERIALIZED (
 ), writes AS (
   INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
   SELECT * FROM unnest(
-    $22::uuid[], $23::text[], $24::text[], $25::text[], $26::int[], $27::text[], $28::int[],
-    $29::bytea[], $30::bytea[], $31::bytea[])
+    $23::uuid[], $24::text[], $25::text[], $26::text[], $27::int[], $28::text[], $29::int[],
+    $30::bytea[], $31::bytea[], $32::bytea[])
    ORDER BY 1, 2, 3, 4, 5
   ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
     SET path = excluded.path, n = excluded.n, digest = excluded.digest,
@@ -94,7 +94,7 @@ SELECT c.seq, c.digest, c.refused, h.id
 -- keep: Stores a checkpoint beside the head, at the next place in the order.
 WITH parent AS MATERIALIZED (
   SELECT true FROM {schema}.checkpoint
-   WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) FOR KEY SHARE
+   WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea FOR KEY SHARE
 ), next AS (
   UPDATE {schema}.head SET seq = seq + 1
    WHERE (tk, ns) = ($1, $2) AND ($12 IS NULL OR EXISTS (SELECT FROM parent))
@@ -103,8 +103,7 @@ WITH parent AS MATERIALIZED (
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
   SELECT $1, c.no, c.digest, c.data
     FROM next, unnest($9::bigint[], $10::bytea[], $11::bytea[]) AS c (no, digest, data)
-  ON CONFLICT (tk, no) DO UPDATE
-    SET digest = CASE WHEN k.digest = excluded.digest THEN k.digest END
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
 INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, meta, chunks, size, refused)
 SELECT $1, $2, $3::text, next.seq, $4::text, $5::bytea, $6::bytea, $7::text::jsonb, $8::bytea,
@@ -118,8 +117,7 @@ WITH chunks AS (
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
   SELECT $1, c.no, c.digest, c.data
     FROM unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
-  ON CONFLICT (tk, no) DO UPDATE
-    SET digest = CASE WHEN k.digest = excluded.digest THEN k.digest END
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
 INSERT INTO {schema}.write (tk, ns, id, task, slot, path, n, digest, chunks, data)
 SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,

@@ -78,12 +78,20 @@ CREATE TABLE IF NOT EXISTS {schema}.write (
 );
 ALTER TABLE {schema}.write ALTER data SET STORAGE EXTERNAL;
 
--- Chunk numbers travel and are stored as 8 bytes each; an array costs 12.
+-- Chunk numbers are packed in four bytes each: a count of blocks, the blocks (40 bits each), then
+-- one byte that says which block and three that count within it. Without blocks: eight bytes each.
 CREATE OR REPLACE FUNCTION {schema}.numbers(packed bytea) RETURNS bigint[]
   LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-  RETURN (SELECT coalesce(
-    array_agg(('x' || encode(substring(packed FROM i * 8 + 1 FOR 8), 'hex'))::bit(64)::bigint ORDER BY i),
-    '{{}}')
-    FROM generate_series(0, length(packed) / 8 - 1) AS i);
+  RETURN CASE
+    WHEN length(packed) = 0 THEN '{{}}'::bigint[]
+    WHEN get_byte(packed, 0) = 0 THEN ARRAY(
+      SELECT ('x' || encode(substring(packed FROM i FOR 8), 'hex'))::bit(64)::bigint
+        FROM generate_series(2, length(packed), 8) AS i)
+    ELSE ARRAY(
+      SELECT (('x' || encode(substring(packed FROM 2 + 5 * get_byte(packed, i) FOR 5), 'hex'))
+               ::bit(40)::bigint << 23)
+             | ('x' || encode(substring(packed FROM i + 2 FOR 3), 'hex'))::bit(24)::bigint
+        FROM generate_series(1 + 5 * get_byte(packed, 0), length(packed) - 1, 4) AS i)
+  END;
 
 INSERT INTO {schema}.installed (version) VALUES (1) ON CONFLICT DO NOTHING;

@@ -1,0 +1,374 @@
+"""The durable tier in memory, complete and deterministic, for tests and explorers.
+
+What is one statement or one transaction in Postgres is one atomic step here. Before each step,
+and after each that changes something, stands a switch point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ..decisions import projection
+from ..tiers.postgres import differing_slot
+from ..words import (
+    ChunkRow,
+    Claim,
+    Digest,
+    Found,
+    Head,
+    Kept,
+    Listing,
+    Lost,
+    Outcome,
+    Page,
+    ParentGone,
+    Place,
+    Put,
+    PutWrites,
+    RecordRow,
+    Stored,
+    Thread,
+    Won,
+    WriteRow,
+)
+from .memory_world import Change, Checkpoint, Ids, Rows, World, matches
+
+
+class MemoryDurable:
+    """Implements `Durable`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def setup(self) -> None:
+        async with Change(self._world, "setup"):
+            pass
+
+    # -- writing -----------------------------------------------------------------------------
+
+    async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
+        puts = [item for item in batch if isinstance(item, Put)]
+        writes = [item for item in batch if isinstance(item, PutWrites)]
+        async with Change(self._world, "commit"):
+            told, later = self._commit(puts, writes)
+        outcomes = {id(p): await self._outcome(p, *t) for p, t in zip(puts, told, strict=True)}
+        for place, row, chunks in later:
+            await self._differ(place, row, chunks)
+        return [outcomes.get(id(item), Stored()) for item in batch]
+
+    def _commit(
+        self, puts: Sequence[Put], writes: Sequence[PutWrites]
+    ) -> tuple[list[tuple[int | None, Head | None, bool]], list[Later]]:
+        """What the one statement tells: of each put its place in the order if it won, the head
+        it met and whether it was able to win; and the batches that were not a task's first."""
+        held = [self._world.rows(p.place.thread).heads.get(p.place.ns) for p in puts]
+        able = [self.able(p) for p in puts]
+        wins = [a and self.claims(p, h) for p, h, a in zip(puts, held, able, strict=True)]
+        won = [p for p, wins_it in zip(puts, wins, strict=True) if wins_it]
+        stored: list[Put | PutWrites] = [*won, *writes]
+        for item in stored:
+            self._world.rows(item.place.thread).require_free(item.chunks)
+        for item in stored:
+            self._world.rows(item.place.thread).add_chunks(item.chunks)
+        seqs = [self._win(p, h) if w else None for p, h, w in zip(puts, held, wins, strict=True)]
+        later = [
+            (item.place, row, [c for c in item.chunks if c.no in row.numbers])
+            for item in writes
+            for row in item.rows
+            if not self._write(item.place, row) and row.slot == 0
+        ]
+        return list(zip(seqs, held, able, strict=True)), later
+
+    def able(self, put: Put) -> bool:
+        """Whether what the put needs is there, and itself is not."""
+        stored = self._world.rows(put.place.thread).checkpoints
+        if put.needs is not None and _digest(stored.get((put.place.ns, put.needs))) != put.base:
+            return False
+        same = _digest(stored.get((put.place.ns, put.id)))
+        return not (put.claim is Claim.ANY and same == put.digest)
+
+    def claims(self, put: Put, head: Head | None) -> bool:
+        """The compare of compare-and-set."""
+        if head is None:
+            return put.claim is not Claim.HEAD
+        if put.claim is Claim.HEAD:
+            return head.digest == put.expected
+        return put.claim is Claim.ANY
+
+    def _win(self, put: Put, held: Head | None) -> int:
+        rows = self._world.rows(put.place.thread)
+        seq = held.seq + 1 if held else 1
+        rows.heads[put.place.ns] = Head(put.id, seq, put.digest)
+        rows.checkpoints[put.place.ns, put.id] = _checkpoint(put, seq, refused=False)
+        if held is None and rows.thread is None:
+            rows.thread = put.place.thread
+        return seq
+
+    def _write(self, place: Place, row: WriteRow) -> bool:
+        """Whether the row was stored: a slot's first, or a special channel's latest."""
+        rows = self._world.rows(place.thread)
+        key = (place.ns, row.id, row.task, row.slot)
+        have = rows.writes.get(key)
+        if have is not None and (row.slot >= 0 or have.digest == row.digest):
+            return False
+        rows.writes[key] = row
+        return True
+
+    async def _differ(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> None:
+        """Stores a task's later batch that differs from its first, unless it is there."""
+        async with Change(self._world, "differ"):
+            rows = self._world.rows(place.thread)
+            rows.require_free(chunks)
+            rows.add_chunks(chunks)
+            of_task = (w for w in rows.writes_of(place.ns, row.id) if w.task == row.task)
+            if any(w.slot >= 0 and w.digest == row.digest for w in of_task):
+                return
+            self._write(place, replace(row, slot=differing_slot(row.digest)))
+
+    async def _outcome(self, put: Put, seq: int | None, head: Head | None, able: bool) -> Outcome:
+        if seq is not None:
+            return Won(seq)
+        if head is not None and head.digest == put.digest:
+            return Won(head.seq)
+        if not able and put.claim is Claim.HEAD and head and head.digest == put.expected:
+            return ParentGone()
+        return await self._aside(put)
+
+    async def _aside(self, put: Put) -> Outcome:
+        same, head = await self._standing(put, put.id)
+        if same is not None and same.row.digest == put.digest:
+            return Lost(head) if same.row.refused else Won(same.row.seq)
+        if put.claim is Claim.ANY:
+            gone = put.needs is not None and await self._gone(put, put.needs)
+            return ParentGone() if gone else (await self.commit([put]))[0]
+        kept = await self._keep(put, refused=put.claim is not Claim.ASIDE)
+        if kept is None and head is not None and put.refers is not None:
+            return ParentGone()
+        return Lost(head) if put.claim is not Claim.ASIDE or kept is None else Kept(kept)
+
+    async def _gone(self, put: Put, id: str) -> bool:
+        return _digest((await self._standing(put, id))[0]) != put.base
+
+    async def _standing(self, put: Put, id: str) -> tuple[Checkpoint | None, str | None]:
+        await self._world.step("standing")
+        rows = self._world.rows(put.place.thread)
+        head = rows.heads.get(put.place.ns)
+        return rows.checkpoints.get((put.place.ns, id)), head.id if head else None
+
+    async def _keep(self, put: Put, refused: bool) -> int | None:
+        async with Change(self._world, "keep"):
+            rows = self._world.rows(put.place.thread)
+            ns, head = put.place.ns, rows.heads.get(put.place.ns)
+            refers = rows.checkpoints.get((ns, put.refers or ""))
+            if head is None or (put.refers is not None and _digest(refers) != put.base):
+                return None
+            rows.require_free(put.chunks)
+            rows.add_chunks(put.chunks)
+            rows.heads[ns] = replace(head, seq=head.seq + 1)
+            if (ns, put.id) in rows.checkpoints:
+                return None
+            rows.checkpoints[ns, put.id] = _checkpoint(put, head.seq + 1, refused)
+            return head.seq + 1
+
+    # -- reading -----------------------------------------------------------------------------
+
+    async def read(
+        self, place: Place, id: str | None, held: Digest, most: int | None
+    ) -> Found | None:
+        await self._world.step("read")
+        rows = self._world.rows(place.thread)
+        head = rows.heads.get(place.ns)
+        stored = rows.checkpoints.get((place.ns, head.id if head and id is None else id or ""))
+        if id is not None:
+            head = Head(id, stored.row.seq, stored.row.digest) if stored else None
+        if head is None:
+            return None
+        row = stored.row if stored else _bare(place, head)
+        withheld = stored is not None and _withheld(stored, held, most)
+        writes = rows.writes_of(place.ns, head.id)
+        numbers = _numbers(writes if withheld else (*writes, row)) & rows.chunks.keys()
+        chunks = {no: rows.chunks[no] for no in numbers}
+        return Found(head, None if withheld else row, chunks, writes)
+
+    async def page(self, listing: Listing) -> Page:
+        await self._world.step("page")
+        if listing.thread is not None:
+            return self._page(listing.thread, listing)
+        for key in sorted(self._world.threads):
+            thread = self._world.threads[key].thread
+            if thread is None or thread.tenant != (listing.tenant or ""):
+                continue
+            if listing.after is None or key >= listing.after[0]:
+                inside = listing if listing.after and listing.after[0] == key else None
+                page = self._page(thread, inside or replace(listing, after=None))
+                if page.rows:
+                    return page
+        return Page((), {}, {})
+
+    def _page(self, thread: Thread, listing: Listing) -> Page:
+        rows = self._world.rows(thread)
+        found = [c.row for c in rows.checkpoints.values() if _is_listed(c, listing, rows)]
+        found.sort(key=lambda row: (row.ns, -row.seq))
+        found = found[: listing.limit]
+        page = self._rest(thread, [(row.ns, row.id) for row in found], _numbers(found), ())
+        if listing.light:
+            page = replace(page, chunks={at: _light(c) for at, c in page.chunks.items()})
+        return replace(page, rows=tuple((thread, row) for row in found))
+
+    async def rest(
+        self, place: Place, ids: Sequence[str], numbers: Sequence[int], light: Sequence[int]
+    ) -> Page:
+        await self._world.step("rest")
+        return self._rest(place.thread, [(place.ns, id) for id in ids], numbers, light)
+
+    def _rest(
+        self, thread: Thread, ids: Sequence[Ids], numbers: Iterable[int], light: Iterable[int]
+    ) -> Page:
+        rows = self._world.rows(thread)
+        writes = {at: w for at in ids if (w := rows.writes_of(*at))}
+        whole = {*numbers, *_numbers(w for batch in writes.values() for w in batch)}
+        chunks = {
+            no: chunk if no in whole else _light(chunk)
+            for no in sorted({*light} | whole)
+            if (chunk := rows.chunks.get(no)) is not None
+        }
+        return Page((), chunks, writes)
+
+    async def chain(self, place: Place, id: str, limit: int) -> list[RecordRow]:
+        await self._world.step("chain")
+        stored = self._world.rows(place.thread).checkpoints
+        out: list[RecordRow] = []
+        at: str | None = id
+        while at is not None and len(out) < limit and (found := stored.get((place.ns, at))):
+            out.append(found.row)
+            at = found.row.parent
+        return out
+
+    async def heads(self, thread: Thread) -> dict[str, Head]:
+        await self._world.step("heads")
+        return dict(sorted(self._world.rows(thread).heads.items()))
+
+    # -- removing ----------------------------------------------------------------------------
+
+    async def delete_thread(self, thread: Thread) -> Sequence[str]:
+        async with Change(self._world, "delete_thread"):
+            gone = self._world.threads.pop(thread.key, Rows())
+            return sorted({*gone.heads, *(ns for ns, _ in gone.checkpoints)})
+
+    async def runs(self, tenant: str, run_ids: Sequence[str]) -> list[tuple[Thread, str, str]]:
+        await self._world.step("runs")
+        wanted = [projection.of_filter({"run_id": run_id}) for run_id in run_ids]
+        return [
+            (rows.thread, *ids)
+            for _, rows in sorted(self._world.threads.items())
+            if rows.thread is not None and rows.thread.tenant == tenant
+            for ids, stored in sorted(rows.checkpoints.items())
+            if any(matches(stored.meta, one) for one in wanted)
+        ]
+
+    async def remove(self, thread: Thread, doomed: Sequence[Ids]) -> Sequence[str]:
+        async with Change(self._world, "remove"):
+            rows = self._world.rows(thread)
+            rows.remove(doomed)
+            rows.settle()
+            rows.sweep()
+            if not rows.checkpoints:
+                rows.thread = None
+            return sorted({ns for ns, _ in doomed})
+
+    async def keep(self, thread: Thread, kept: Sequence[Ids], heads: Mapping[str, Head]) -> bool:
+        async with Change(self._world, "keep_only"):
+            rows = self._world.rows(thread)
+            if not self.unmoved(rows.heads, heads):
+                return False
+            rows.remove(rows.checkpoints.keys() - set(kept))
+            rows.sweep()
+            return True
+
+    def unmoved(self, now: Mapping[str, Head], then: Mapping[str, Head]) -> bool:
+        return {n: h.digest for n, h in now.items()} == {n: h.digest for n, h in then.items()}
+
+    # -- copying -----------------------------------------------------------------------------
+
+    async def copy(
+        self,
+        source: Thread,
+        target: Thread,
+        rows: Sequence[RecordRow],
+        writes: Sequence[tuple[str, WriteRow]],
+        heads: Sequence[Ids],
+    ) -> None:
+        async with Change(self._world, "copy"):
+            old, new = self._world.rows(source), self._world.rows(target)
+            numbers = _numbers([*rows, *(w for _, w in writes)])
+            new.add_chunks(old.chunks[no] for no in sorted(numbers & old.chunks.keys()))
+            for row in rows:
+                of = old.checkpoints.get((row.ns, row.id))
+                if of is not None:
+                    new.checkpoints.setdefault((row.ns, row.id), replace(of, row=row))
+            for ns, write in writes:
+                new.writes.setdefault((ns, write.id, write.task, write.slot), write)
+            if heads and new.thread is None:
+                new.thread = target
+            for ns, id in heads:
+                if (ns, id) in new.checkpoints:
+                    last = max(c.row.seq for c in new.checkpoints.values() if c.row.ns == ns)
+                    digest = new.checkpoints[ns, id].row.digest
+                    new.heads.setdefault(ns, Head(id, last, digest))
+
+
+class MemoryCommits:
+    """Implements `Commits`: each item is a batch of its own, at once."""
+
+    def __init__(self, durable: MemoryDurable) -> None:
+        self._durable = durable
+
+    async def submit(self, item: Put | PutWrites) -> Outcome:
+        return (await self._durable.commit([item]))[0]
+
+
+Later = tuple[Place, WriteRow, list[ChunkRow]]
+
+
+def _checkpoint(put: Put, seq: int, refused: bool) -> Checkpoint:
+    row = RecordRow(
+        put.place.ns, put.id, put.parent, seq, put.digest, put.record, put.numbers, refused
+    )
+    return Checkpoint(row, put.size, put.metadata)
+
+
+def _digest(stored: Checkpoint | None) -> Digest | None:
+    return stored.row.digest if stored is not None else None
+
+
+def _bare(place: Place, head: Head) -> RecordRow:
+    """A head without its record."""
+    return RecordRow(place.ns, head.id, None, head.seq, head.digest, b"", ())
+
+
+def _withheld(stored: Checkpoint, held: Digest, most: int | None) -> bool:
+    return stored.row.digest == held or (most is not None and stored.size > most)
+
+
+def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:
+    return {no for row in rows for no in row.numbers}
+
+
+def _light(chunk: ChunkRow) -> ChunkRow:
+    return replace(chunk, blob=chunk.blob[:3])
+
+
+def _is_listed(stored: Checkpoint, listing: Listing, rows: Rows) -> bool:
+    row = stored.row
+    if listing.ns not in (None, row.ns) or listing.id not in (None, row.id):
+        return False
+    if listing.before is not None:
+        seq = rows.seq_of((row.ns, listing.before))
+        if not (row.id < listing.before if seq is None else row.seq < seq):
+            return False
+    if listing.after is not None:
+        _, ns, seq = listing.after
+        if not (row.ns > ns or (row.ns == ns and row.seq < seq)):
+            return False
+    return matches(stored.meta, listing.filter)

@@ -1,0 +1,141 @@
+"""What the tiers hold in memory, and the switch points between their steps.
+
+Nothing here suspends by itself. At a switch point (`World.step`) an explorer can let another task
+go on, stop one for ever, or raise an error as if an answer had been lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from ..errors import NumberTakenError
+from ..words import ChunkRow, Head, Place, RecordRow, Thread, WriteRow
+
+AFTER = ", answered"
+"""Ends the name of the switch point between a change and its acknowledgement."""
+
+Step = Callable[[str], Awaitable[None]]
+Ids = tuple[str, str]
+"""A namespace and a checkpoint id."""
+
+
+async def go_on(name: str) -> None:
+    """The default at a switch point: nothing, without suspending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A row of the table of checkpoints: what is read back, and what it is found by."""
+
+    row: RecordRow
+    size: int
+    meta: str
+
+
+@dataclass
+class Rows:
+    """All rows of one thread. ``thread`` is its entry, None if it has none."""
+
+    thread: Thread | None = None
+    heads: dict[str, Head] = field(default_factory=dict)
+    checkpoints: dict[Ids, Checkpoint] = field(default_factory=dict)
+    writes: dict[tuple[str, str, str, int], WriteRow] = field(default_factory=dict)
+    chunks: dict[int, ChunkRow] = field(default_factory=dict)
+
+    def add_chunks(self, chunks: Iterable[ChunkRow]) -> None:
+        for chunk in chunks:
+            self.chunks.setdefault(chunk.no, chunk)
+
+    def require_free(self, chunks: Iterable[ChunkRow]) -> None:
+        """Refuses numbers that are taken by other content, before anything is changed."""
+        if any(self.chunks.get(c.no, c).digest != c.digest for c in chunks):
+            raise NumberTakenError()
+
+    def seq_of(self, ids: Ids) -> int | None:
+        stored = self.checkpoints.get(ids)
+        return stored.row.seq if stored else None
+
+    def writes_of(self, ns: str, id: str) -> tuple[WriteRow, ...]:
+        return tuple(row for key, row in sorted(self.writes.items()) if key[:2] == (ns, id))
+
+    def remove(self, doomed: Iterable[Ids]) -> None:
+        gone = set(doomed)
+        self.checkpoints = {ids: c for ids, c in self.checkpoints.items() if ids not in gone}
+        self.writes = {key: row for key, row in self.writes.items() if key[:2] not in gone}
+
+    def settle(self) -> None:
+        """Moves heads that stand on nothing to the newest checkpoint left, or removes them."""
+        for ns, head in list(self.heads.items()):
+            if (ns, head.id) in self.checkpoints:
+                continue
+            left = [c.row for c in self.checkpoints.values() if c.row.ns == ns]
+            newest = max((r for r in left if not r.refused), key=lambda r: r.seq, default=None)
+            if newest is None:
+                del self.heads[ns]
+            else:
+                self.heads[ns] = Head(newest.id, head.seq, newest.digest)
+
+    def sweep(self) -> None:
+        used = {no for c in self.checkpoints.values() for no in c.row.numbers}
+        used |= {no for row in self.writes.values() for no in row.numbers}
+        self.chunks = {no: chunk for no, chunk in self.chunks.items() if no in used}
+
+
+class World:
+    """What both tiers hold, shared by all drivers over it.
+
+    Attributes:
+        step: awaited at each switch point with its name; may be replaced at any time.
+        threads: the durable rows.
+        copies: the hot copies; clear it to lose them.
+    """
+
+    def __init__(self, step: Step = go_on) -> None:
+        self.step = step
+        self.threads: defaultdict[UUID, Rows] = defaultdict(Rows)
+        self.copies: dict[Place, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
+
+    def rows(self, thread: Thread) -> Rows:
+        return self.threads[thread.key]
+
+
+class Change:
+    """An atomic change, between its two switch points."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._name = name
+
+    async def __aenter__(self) -> None:
+        await self._world.step(self._name)
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            await self._world.step(self._name + AFTER)
+
+
+def matches(meta: str, wanted: Mapping[str, str]) -> bool:
+    """Whether metadata equals the filter's JSON text at each of its keys, types included."""
+    have = _parsed(meta)
+    return all(
+        key in have and _typed(have[key]) == _typed(_parsed(text)) for key, text in wanted.items()
+    )
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_int=Decimal, parse_float=Decimal)
+
+
+def _typed(value: Any) -> Any:
+    """`value` so that only what jsonb holds equal is equal: numbers by value, never True and 1."""
+    if isinstance(value, dict):
+        return "object", {key: _typed(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return "array", [_typed(part) for part in value]
+    return type(value).__name__, value

@@ -1,0 +1,103 @@
+"""The hot copies as the engine uses them: whatever fails here fails nothing else.
+
+Under write-through Postgres has it all; a copy that could not be written, or that is damaged, is
+a slower read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from ..decisions import codec
+from ..decisions.codec import Record, Unsound
+from ..errors import UnavailableError
+from ..ports import Hot
+from ..words import ChunkRow, Digest, Place, RecordRow, Thread
+from .drafting import Draft
+from .shared import Shared
+
+logger = logging.getLogger("langgraph_durable_state")
+
+
+class Copies:
+    """Hot copies over one driver's hot tier.
+
+    Args:
+        hot: the tier; None if there is none.
+        shared: the saver's.
+    """
+
+    def __init__(self, hot: Hot | None, shared: Shared) -> None:
+        self._hot = hot
+        self._shared = shared
+
+    @property
+    def served_from(self) -> int | None:
+        """Bytes from which a head is left to the hot tier; None if all come from Postgres."""
+        return self._shared.hot_from if self._hot is not None else None
+
+    def _takes(self, size: int) -> bool:
+        return self.served_from is not None and size >= self.served_from
+
+    async def follow(self, draft: Draft, seq: int) -> None:
+        """Brings the copy to a head that was just stored."""
+        if self._hot is None or not self._takes(draft.record.size):
+            return
+        put = draft.put
+        try:
+            if await self._hot.raise_to(put, seq, put.base, sorted(_dropped(draft))):
+                return
+            if self._shared.filled.get(put.place) is None:
+                # Once per process: where Redis keeps losing copies, readers bring them back.
+                self._shared.filled.put(put.place, True)
+                row = RecordRow(
+                    put.place.ns, put.id, put.parent, seq, put.digest, put.record, put.numbers
+                )
+                await self._hot.fill(put.place, row, draft.whole(self._shared.blobs).put.chunks)
+        except UnavailableError as error:
+            logger.debug("a hot copy was not brought up to date: %s", error)
+
+    async def fill(
+        self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow], size: int
+    ) -> None:
+        """Stores a copy of a head that was read from Postgres."""
+        if self._hot is None or not self._takes(size):
+            return
+        try:
+            await self._hot.fill(place, row, chunks)
+        except UnavailableError as error:
+            logger.debug("a hot copy was not filled: %s", error)
+
+    async def fetch(self, place: Place, digest: Digest) -> Record | None:
+        """The record with this digest, proven; None if there is no sound copy of it."""
+        if self._hot is None:
+            return None
+        try:
+            copy = await self._hot.fetch(place, digest)
+            if copy is None:
+                return None
+            row, rows = copy
+            chunks = self._shared.reader.chunks(rows)
+            return codec.read_record(place, row, chunks, self._shared.blobs)
+        except UnavailableError as error:
+            logger.debug("a hot copy was not read: %s", error)
+        except Unsound as found:
+            logger.warning("a hot copy of %s was damaged and is replaced: %s", place, found.detail)
+            await self.drop(place.thread, [place.ns])
+        return None
+
+    async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
+        """Removes copies; one that stays behind is never served, and goes with its time to live."""
+        if self._hot is None:
+            return
+        try:
+            await self._hot.drop(thread, namespaces)
+        except UnavailableError as error:
+            logger.debug("hot copies were not dropped: %s", error)
+
+
+def _dropped(draft: Draft) -> set[int]:
+    if draft.parent is None:
+        return set()
+    return set(codec.numbers_of(draft.parent.record.channels)).difference(draft.put.numbers)

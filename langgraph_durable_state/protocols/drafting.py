@@ -1,0 +1,267 @@
+"""Puts and writes made ready to be stored: serialized, chunked, digested. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
+from langgraph.checkpoint.serde.types import ERROR
+
+from ..decisions import codec, keys, projection
+from ..decisions.chunking import Channel, Chunk, Weaver
+from ..decisions.codec import Batch, Blobs, Record
+from ..decisions.serializing import Serializer
+from ..decisions.versions import untagged
+from ..words import Claim, Digest, Place, Put, PutWrites, WriteRow
+from .runs import Run, Stance
+from .shared import Known
+
+SCHEMA_VERSION = 0
+"""Of the user's state: checkpoints without a declared version are version 0."""
+
+_EXIT_STUB_STEP = -2
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of `put`, its ids checked. `parent` is the checkpoint's id in the config."""
+
+    place: Place
+    id: str
+    parent: str | None
+    config: Mapping[str, Any]
+    checkpoint: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    new_versions: Mapping[str, Any]
+
+    @property
+    def stub(self) -> bool:
+        """Whether this is the checkpoint without channels that LangGraph puts before the final
+        one of a new thread under ``durability="exit"``, for a DeltaChannel's writes to stand on."""
+        bare = not self.checkpoint.get("channel_versions") and self.parent is None
+        return bare and self.metadata.get("step") == _EXIT_STUB_STEP
+
+    def frozen(self, serializer: Serializer) -> Request:
+        """A request that the caller cannot change while it waits.
+
+        Raises:
+            ValueRefusedError: if a value cannot be serialized; nothing was written.
+        """
+        values = {}
+        for name, value in (self.checkpoint.get("channel_values") or {}).items():
+            typed = serializer.dumps(value, f"channel {name!r}")
+            values[name] = serializer.loads(typed.tag, typed.data)
+        checkpoint = {**self.checkpoint, "channel_values": values}
+        return replace(self, checkpoint=checkpoint, metadata=dict(self.metadata))
+
+
+def request(
+    config: Mapping[str, Any],
+    checkpoint: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    new_versions: Mapping[str, Any],
+) -> Request:
+    """The request that a call of `put` makes.
+
+    Raises:
+        UsageError: if an id cannot be used.
+    """
+    id = keys.storable_id("checkpoint id", checkpoint["id"])
+    parent = keys.checkpoint_id_of(config)
+    place = keys.place_of(config)
+    return Request(place, id, parent, config, checkpoint, metadata, new_versions)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A put, with what is known in this process of it and of its parent."""
+
+    put: Put
+    record: Record
+    parent: Known | None
+    run: Run | None
+
+    def renumbered(self, numbers: Iterator[int], blobs: Blobs) -> Draft:
+        """The same put under new numbers for the chunks it sends: one of theirs was taken."""
+        sent = {row.no for row in self.put.chunks}
+        chunks = [chunk for no, chunk in self.record.chunks().items() if no in sent]
+        for chunk in chunks:
+            chunk.no = next(numbers)
+        rows = tuple(codec.chunk_row(chunk, blobs) for chunk in chunks)
+        put = replace(self.put, numbers=codec.numbers_of(self.record.channels), chunks=rows)
+        return replace(self, put=put)
+
+    def whole(self, blobs: Blobs) -> Draft:
+        """The same put with all its chunks: those of its parent may be gone."""
+        rows = tuple(codec.chunk_row(chunk, blobs) for chunk in self.record.chunks().values())
+        return replace(self, put=replace(self.put, refers=None, covered=False, chunks=rows))
+
+
+def draft(
+    asked: Request,
+    stance: Stance,
+    parent: Known | None,
+    consumed: tuple[Digest, ...] | None,
+    serializer: Serializer,
+    numbers: Iterator[int],
+    blobs: Blobs,
+) -> Draft:
+    """The put that stores what was asked for, referring to its parent's chunks.
+
+    Raises:
+        ValueRefusedError: if a value would not come back; nothing was written.
+    """
+    run = stance.run
+    base = parent.record if parent else None
+    digest = parent.digest if parent else b""
+    covered = base is not None and stance.claim is Claim.HEAD and digest == stance.expected
+    weaver = Weaver(
+        serializer, numbers, _referable(base, run, covered), run.flying if run else None
+    )
+    channels = _woven(weaver, asked, base)
+    metadata = merged_metadata(asked.config, asked.metadata)
+    record = Record(
+        asked.place,
+        asked.id,
+        asked.parent,
+        digest,
+        SCHEMA_VERSION,
+        serializer.dumps(_body(asked.checkpoint), "the checkpoint's own fields"),
+        serializer.dumps(metadata, "metadata"),
+        channels,
+        consumed,
+    )
+    put = Put(
+        asked.place,
+        asked.id,
+        asked.parent,
+        stance.claim,
+        stance.expected,
+        record.digest(),
+        codec.pack_record(record, blobs),
+        projection.of_metadata(metadata),
+        codec.numbers_of(channels),
+        tuple(codec.chunk_row(chunk, blobs) for chunk in weaver.to_store(channels)),
+        record.size,
+        refers=asked.parent if base is not None else None,
+        base=digest,
+        covered=covered,
+    )
+    return Draft(put, record, parent, run)
+
+
+def _referable(base: Record | None, run: Run | None, covered: bool) -> dict[Digest, Chunk]:
+    """Chunks that need not be sent: the parent's, and those of acknowledged writes against it."""
+    known = {chunk.digest: chunk for chunk in base.chunks().values()} if base else {}
+    if covered and run is not None:
+        known.update(run.known)
+    return known
+
+
+def _woven(weaver: Weaver, asked: Request, base: Record | None) -> tuple[Channel, ...]:
+    """The channels of a checkpoint: new versions from its values, the others from its parent."""
+    values = asked.checkpoint.get("channel_values") or {}
+    versions = asked.checkpoint.get("channel_versions") or {}
+    before = base.by_name() if base is not None else {}
+    out = []
+    for name in dict.fromkeys((*versions, *values)):
+        version = untagged(versions.get(name))
+        old = before.get(name)
+        if name not in asked.new_versions and old is not None and old.version == version:
+            out.append(old)
+        elif name in values:
+            out.append(weaver.channel(name, values[name], version=version, base=old))
+    return tuple(out)
+
+
+def _body(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    body = {k: v for k, v in checkpoint.items() if k not in ("channel_values", "id")}
+    body["channel_versions"] = _plain(body.get("channel_versions"))
+    seen = body.get("versions_seen") or {}
+    body["versions_seen"] = {node: _plain(versions) for node, versions in seen.items()}
+    return body
+
+
+def _plain(versions: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {k: untagged(v) for k, v in (versions or {}).items()}
+
+
+def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's metadata with the config's, as LangGraph's savers merge them, but exact:
+    they drop NUL characters."""
+    merged = dict(metadata)
+    for source in (config.get("metadata"), config.get("configurable")):
+        for key, value in (source or {}).items():
+            taken = key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__")
+            if not taken and isinstance(value, (str, int, float)):
+                merged[key] = untagged(value)
+    return merged
+
+
+# -- writes ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DraftWrites:
+    """One task's writes, and the chunks that are new with them."""
+
+    place: Place
+    id: str
+    batches: tuple[Batch, ...]
+    new: tuple[Chunk, ...]
+
+    def put(self, blobs: Blobs) -> PutWrites:
+        """What is to be stored."""
+        rows = tuple(codec.pack_batch(self.place, batch, blobs) for batch in self.batches)
+        chunks = tuple(codec.chunk_row(chunk, blobs) for chunk in self.new)
+        return PutWrites(self.place, self.id, rows, chunks)
+
+    def ordinary_chunks(self, rows: Sequence[WriteRow]) -> list[Chunk]:
+        """The new chunks of writes that nothing will replace."""
+        kept = {no for row in rows if row.slot >= 0 for no in row.numbers}
+        return [chunk for chunk in self.new if chunk.no in kept]
+
+
+def draft_writes(
+    place: Place,
+    id: str,
+    writes: Sequence[tuple[str, Any]],
+    task: str,
+    path: str,
+    serializer: Serializer,
+    numbers: Iterator[int],
+) -> DraftWrites:
+    """A task's writes made ready.
+
+    Raises:
+        UsageError: if the task's id or path cannot be used.
+        ValueRefusedError: if a value would not come back; nothing was written.
+    """
+    keys.storable_id("task_id", task)
+    keys.storable_path(path)
+    weaver = Weaver(serializer, numbers)
+    batches = tuple(_batches(weaver, writes, id, task, path))
+    new = weaver.to_store(write for batch in batches for write in batch.writes)
+    return DraftWrites(place, id, batches, tuple(new))
+
+
+def _batches(
+    weaver: Weaver, writes: Sequence[tuple[str, Any]], id: str, task: str, path: str
+) -> Iterator[Batch]:
+    """One batch of a task's ordinary writes, and one for each special channel."""
+    ordinary = []
+    special: dict[int, Channel] = {}
+    for name, value in writes:
+        where = f"task {task}, write to {name!r}"
+        channel = weaver.channel(name, value, where=where, lossy=name == ERROR)
+        slot = WRITES_IDX_MAP.get(name)
+        if slot is None:
+            ordinary.append(channel)
+        else:
+            special[slot] = channel
+    if ordinary:
+        yield Batch(id, task, path, 0, tuple(ordinary))
+    for slot, channel in special.items():
+        yield Batch(id, task, path, slot, (channel,))
