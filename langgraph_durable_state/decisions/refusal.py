@@ -80,10 +80,10 @@ def _fields(value: Any) -> Mapping[str, Any] | None:
 
 
 def _equal(before: Any, after: Any) -> bool:
-    if before is after or (before != before and after != after):
-        return True
+    if isinstance(before, float) and before != before:  # NaN
+        return bool(after != after)
     try:
-        return bool(before == after)
+        return before is after or bool(before == after)
     except ValueError:  # an array compares element by element
         same_make = (before.dtype, before.shape) == (after.dtype, after.shape)
         return same_make and bool(before.tobytes() == after.tobytes())

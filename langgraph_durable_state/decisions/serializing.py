@@ -37,6 +37,8 @@ _ESCAPED = "escaped:"
 _SEED = int.from_bytes(os.urandom(8))
 _NOT_MSGPACK = (type(None), bytes, bytearray)
 
+_REMEDY = "verify_round_trip='warn' stores it nevertheless"
+
 logger = logging.getLogger("langgraph_durable_state")
 
 
@@ -105,10 +107,8 @@ class Serializer:
             packed = plain(value)
             if packed is not None:
                 return self._sized(Typed("msgpack", packed), where)
-        typed = self._typed(value, where)
-        if not lossy and self._verify != "off" and not isinstance(value, _NOT_MSGPACK):
-            typed = self._proven(value, typed, where)
-        return self._sized(typed, where)
+        proven = lossy or type(value) in _NOT_MSGPACK
+        return self._sized(self._typed(value, where, proven), where)
 
     def item(self, value: Any, where: str) -> bytes | None:
         """The bytes of an item within a list or map, as the serializer would place them there.
@@ -118,12 +118,9 @@ class Serializer:
         packed = plain(value)
         if packed is not None:
             return packed
-        if isinstance(value, bytearray):
-            return ormsgpack.packb(value)
-        typed = self._typed(value, where)
-        known = type(value) is bytes or (type(value) in MESSAGES and fingerprint(value) is not None)
-        if self._verify != "off" and not known:
-            typed = self._proven(value, typed, where)
+        typed = self._typed(
+            value, where, type(value) in MESSAGES and fingerprint(value) is not None
+        )
         return typed.data if typed.tag == "msgpack" else None
 
     def loads(self, tag: str, data: bytes) -> Any:
@@ -132,29 +129,37 @@ class Serializer:
             return escape.unescaped(self.serde.loads_typed((tag[len(_ESCAPED) :], data)))
         return self.serde.loads_typed((tag, data))
 
-    def _typed(self, value: Any, where: str) -> Typed:
+    def _typed(self, value: Any, where: str, proven: bool) -> Typed:
+        """The bytes of a value, in the escaped spelling if only that comes back."""
         try:
-            return Typed(*self.serde.dumps_typed(value))
+            typed = Typed(*self.serde.dumps_typed(value))
         except Exception as error:
+            spelled = self._spelled(value)
+            if spelled is not None:
+                return spelled
             path, reason = refusal.unserializable(value, self.serde.dumps_typed)
             raise ValueRefusedError(_at(where, path), reason) from error
-
-    def _proven(self, value: Any, typed: Typed, where: str) -> Typed:
-        """`typed` if it decodes to `value`, else the escaped spelling if that one does."""
+        if proven or self._verify == "off":
+            return typed
         lost = self._lost(value, typed)
         if lost is None:
             return typed
-        try:
-            spelled = self._typed(escape.escaped(value), where)
-        except TypeError:
-            spelled = typed
-        again = Typed(_ESCAPED + spelled.tag, spelled.data)
-        if spelled.data != typed.data and self._lost(value, again) is None:
-            return again
+        spelled = self._spelled(value)
+        if spelled is not None:
+            return spelled
         if self._verify == "warn":
             logger.warning("%s: %s", _at(where, lost[0]), lost[1])
             return typed
-        raise ValueRefusedError(_at(where, lost[0]), lost[1])
+        raise ValueRefusedError(_at(where, lost[0]), f"{lost[1]} ({_REMEDY})")
+
+    def _spelled(self, value: Any) -> Typed | None:
+        """The escaped spelling, if it comes back as `value`."""
+        try:
+            typed = Typed(*self.serde.dumps_typed(escape.escaped(value)))
+        except Exception:
+            return None
+        spelled = Typed(_ESCAPED + typed.tag, typed.data)
+        return spelled if self._lost(value, spelled) is None else None
 
     def _lost(self, value: Any, typed: Typed) -> tuple[str, str] | None:
         try:

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import psycopg
 import redis
 from psycopg import pq
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
-from .sql import Rows, bounded
+from .sql import OverloadError, Rows, bounded
 
 T = TypeVar("T")
 
@@ -49,16 +49,24 @@ class BlockingConnections:
     def __init__(self, pool: ConnectionPool[Any], own: bool) -> None:
         self._pool = pool
         self._own = own
+        self._out: set[psycopg.Connection[Any]] = set()
 
     async def borrow(self, timeout: float) -> psycopg.Connection[Any]:
         if self._own and self._pool.closed:
             self._pool.open()
-        connection: psycopg.Connection[Any] = self._pool.getconn(timeout=timeout)
+        try:
+            connection: psycopg.Connection[Any] = self._pool.getconn(timeout=timeout)
+        except PoolTimeout as error:
+            if len(self._out) >= self._pool.max_size:
+                raise OverloadError(f"all {len(self._out)} connections are in use") from error
+            raise
+        self._out.add(connection)
         if not connection.autocommit:
             connection.autocommit = True
         return connection
 
     async def give_back(self, connection: psycopg.Connection[Any]) -> None:
+        self._out.discard(connection)
         if connection.closed:
             pass
         elif connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:

@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 import redis.asyncio
 from psycopg import pq
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ..errors import UnavailableError
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
-from .sql import Rows, bounded
+from .sql import OverloadError, Rows, bounded
 
 
 class NativeConnections:
@@ -30,16 +30,24 @@ class NativeConnections:
     def __init__(self, pool: AsyncConnectionPool[Any], own: bool) -> None:
         self._pool = pool
         self._own = own
+        self._out: set[psycopg.AsyncConnection[Any]] = set()
 
     async def borrow(self, timeout: float) -> psycopg.AsyncConnection[Any]:
         if self._own and self._pool.closed:
             await self._pool.open()
-        connection: psycopg.AsyncConnection[Any] = await self._pool.getconn(timeout=timeout)
+        try:
+            connection: psycopg.AsyncConnection[Any] = await self._pool.getconn(timeout=timeout)
+        except PoolTimeout as error:
+            if len(self._out) >= self._pool.max_size:
+                raise OverloadError(f"all {len(self._out)} connections are in use") from error
+            raise
+        self._out.add(connection)
         if not connection.autocommit:
             await connection.set_autocommit(True)
         return connection
 
     async def give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._out.discard(connection)
         if connection.closed:
             pass
         elif connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:

@@ -31,11 +31,20 @@ class DeadlineError(psycopg.OperationalError):
     """The server did not answer in time."""
 
 
+class OverloadError(psycopg.OperationalError):
+    """Every connection was in use for too long: Postgres is not down, it is asked too much."""
+
+
 class Connections(Protocol):
     """A pool of one face, with the verbs that this face does its own way."""
 
     async def borrow(self, timeout: float) -> Any:
-        """A connection in autocommit; PoolTimeout or PoolClosed if there is none in time."""
+        """A connection in autocommit.
+
+        Raises:
+            OverloadError: if all are in use until then.
+            PoolTimeout, PoolClosed: if there is none for another reason.
+        """
 
     async def give_back(self, connection: Any) -> None:
         """Takes a borrowed connection back, as it was; one amid a transaction is closed."""
@@ -111,7 +120,7 @@ class PooledSql:
             result = await self._persist(work, time.monotonic() + self._timeout)
         except Exception as error:
             known = translated(error)
-            if isinstance(known, UnavailableError):
+            if isinstance(known, UnavailableError) and not isinstance(error, OverloadError):
                 self._breaker.failed()
             else:
                 self._breaker.succeeded()
