@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -14,7 +14,6 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
-    DeltaChannelHistory,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -33,6 +32,9 @@ from .protocols.runs import Register, Run
 from .protocols.shared import Shared
 from .settings import HotReads, OnConflict, Settings
 from .tiers.statements import schema_sql
+
+if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
+    from langgraph.checkpoint.base import DeltaChannelHistory
 
 _FILLED = 10_000
 """Places noted as brought to the hot tier once; an entry is a few hundred bytes."""

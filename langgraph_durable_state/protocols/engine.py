@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
+from langgraph.checkpoint.base import CheckpointTuple
 
 from ..decisions import keys, projection
 from ..decisions.codec import Record, Unsound
@@ -18,6 +18,9 @@ from .copies import Copies
 from .reading import corrupt
 from .runs import Run
 from .shared import Known, Shared
+
+if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
+    from langgraph.checkpoint.base import DeltaChannelHistory
 
 PAGE = 50
 """Checkpoints listed per round trip: some 200 KB of an ordinary chat."""

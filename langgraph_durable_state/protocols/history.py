@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
-
-from langgraph.checkpoint.base import DeltaChannelHistory
+from typing import TYPE_CHECKING, Any
 
 from ..decisions import codec
 from ..decisions.chunking import Channel, Chunk
@@ -20,6 +18,9 @@ from ..decisions.serializing import Serializer
 from ..ports import Durable
 from ..words import Digest, Page, Place, RecordRow
 from .reading import Reader, corrupt, in_order, pending_writes
+
+if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
+    from langgraph.checkpoint.base import DeltaChannelHistory
 
 FIRST_PAGE = 64
 GROWTH = 8

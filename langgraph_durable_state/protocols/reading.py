@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple, writes_sort_key
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 
 from ..decisions import codec
 from ..decisions.chunking import Channel, Chunk, items_of
@@ -191,7 +191,7 @@ def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
 def in_order(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
     """All writes of some batches as (task, channel, value), in LangGraph's order."""
     keyed = [
-        (writes_sort_key(b.path, b.task, WRITES_IDX_MAP.get(w.name, i)), b.task, w)
+        ((b.path, b.task, WRITES_IDX_MAP.get(w.name, i)), b.task, w)
         for b in batches
         for i, w in enumerate(b.writes)
     ]

@@ -124,7 +124,7 @@ def test_a_field_set_late_is_kept_or_refused() -> None:
     """A dataclass whose constructor does not take a field would come back as a dict."""
     late = Late(1)
     late.b = 2
-    with pytest.raises(ValueRefusedError, match="Late would come back as dict"):
+    with pytest.raises(ValueRefusedError, match="Late would come back as"):
         there_and_back(late)
 
 
