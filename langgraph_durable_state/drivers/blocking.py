@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import psycopg
 import redis
 from psycopg import pq
+from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..ports import Durable
@@ -86,7 +87,7 @@ class BlockingConnections:
         prepare: bool,
         until: float,
     ) -> Rows:
-        cursor = psycopg.RawCursor(connection)
+        cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
         binary = params is not None
         with connection.lock:
             step = cursor._execute_gen(sql.encode(), params, prepare=prepare, binary=binary)

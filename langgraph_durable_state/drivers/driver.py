@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -92,11 +93,12 @@ async def native(
     client, own_client = clients.native_redis(redis, settings) if redis else (None, False)
 
     async def close() -> None:
-        if own_pool:
-            await pool.close()
         if client is not None and own_client:
             await client.aclose()
             await client.connection_pool.disconnect()
+        if own_pool:
+            # At the end of a loop the pool's own tasks are cancelled already, and it says so.
+            await asyncio.gather(pool.close(), return_exceptions=True)
 
     # A loop that ends closes its asynchronous generators: the pools go then.
     guard = _until_loop_ends(close)

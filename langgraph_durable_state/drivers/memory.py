@@ -98,7 +98,7 @@ class MemoryDurable:
 
     def _win(self, put: Put, held: Head | None) -> int:
         rows = self._world.rows(put.place.thread)
-        seq = held.seq + 1 if held else 1
+        seq = 1 + (held.seq if held else rows.last(put.place.ns))
         rows.heads[put.place.ns] = Head(put.id, seq, put.digest)
         rows.checkpoints[put.place.ns, put.id] = _checkpoint(put, seq, refused=False)
         if held is None and rows.thread is None:
@@ -313,9 +313,8 @@ class MemoryDurable:
                 new.thread = target
             for ns, id in heads:
                 if (ns, id) in new.checkpoints:
-                    last = max(c.row.seq for c in new.checkpoints.values() if c.row.ns == ns)
                     digest = new.checkpoints[ns, id].row.digest
-                    new.heads.setdefault(ns, Head(id, last, digest))
+                    new.heads.setdefault(ns, Head(id, new.last(ns), digest))
 
 
 class MemoryCommits:

@@ -61,6 +61,10 @@ class Rows:
         stored = self.checkpoints.get(ids)
         return stored.row.seq if stored else None
 
+    def last(self, ns: str) -> int:
+        """The last place in the order of a namespace that is taken; 0 if none is."""
+        return max((c.row.seq for c in self.checkpoints.values() if c.row.ns == ns), default=0)
+
     def writes_of(self, ns: str, id: str) -> tuple[WriteRow, ...]:
         return tuple(row for key, row in sorted(self.writes.items()) if key[:2] == (ns, id))
 

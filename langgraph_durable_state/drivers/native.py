@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import redis.asyncio
 from psycopg import pq
+from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ..errors import UnavailableError
@@ -67,7 +68,7 @@ class NativeConnections:
         prepare: bool,
         until: float,
     ) -> Rows:
-        cursor = psycopg.AsyncRawCursor(connection)
+        cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
         binary = params is not None
         async with connection.lock:
             step = cursor._execute_gen(sql.encode(), params, prepare=prepare, binary=binary)
