@@ -30,7 +30,7 @@ from .protocols.engine import listing_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
 from .protocols.shared import Shared
-from .settings import HotReads, OnConflict, Settings
+from .settings import HotReads, OnConflict, Settings, check_schema
 from .tiers.statements import schema_sql
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
@@ -182,7 +182,12 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     @staticmethod
     def ddl(schema: str = "durable_state") -> str:
-        """The tables as SQL, for an administrator to review and run in one transaction."""
+        """The tables as SQL, for an administrator to review and run in one transaction.
+
+        Raises:
+            UsageError: if the schema's name would need quoting.
+        """
+        check_schema(schema)
         return schema_sql(schema)
 
     def close(self) -> None:

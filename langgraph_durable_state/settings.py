@@ -49,8 +49,7 @@ class Settings:
         _one_of("hot_reads", self.hot_reads, HotReads)
         _one_of("compression", self.compression, Compression)
         _one_of("verify_round_trip", self.verify_round_trip, Verify)
-        if not _SCHEMA.fullmatch(self.schema):
-            raise UsageError(f"schema {self.schema!r}: use lower-case letters, digits and _")
+        check_schema(self.schema)
         if not self.prefix or {"{", "}"} & set(self.prefix):
             raise UsageError(f"prefix {self.prefix!r}: must not be empty or hold braces")
         for name in ("hot_ttl", "timeout", "redis_timeout", "pool_size"):
@@ -65,6 +64,16 @@ class Settings:
     def hot_from(self) -> int | None:
         """Bytes from which a head is served by the hot tier; None for never."""
         return {"auto": HOT_FROM, "always": 0, "never": None}[self.hot_reads]
+
+
+def check_schema(name: str) -> None:
+    """Refuses a schema's name that would need quoting in SQL.
+
+    Raises:
+        UsageError: if it has other characters than lower-case letters, digits and _.
+    """
+    if not _SCHEMA.fullmatch(name):
+        raise UsageError(f"schema {name!r}: use lower-case letters, digits and _")
 
 
 def _one_of(name: str, value: object, kind: object) -> None:

@@ -7,6 +7,7 @@ so that is an error. It works inside a running event loop too, and costs about 1
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
-from .sql import OverloadError, Rows, bounded
+from .sql import PATIENCE, Failures, OverloadError, Rows, bounded
 
 T = TypeVar("T")
 
@@ -45,26 +46,40 @@ class BlockingConnections:
     Args:
         pool: opened on first use if it is not open.
         own: whether the pool is used for nothing else.
+        failures: of its attempts to connect, if it is ours.
     """
 
-    def __init__(self, pool: ConnectionPool[Any], own: bool) -> None:
+    def __init__(self, pool: ConnectionPool[Any], own: bool, failures: Failures) -> None:
         self._pool = pool
         self._own = own
+        self._failures = failures
         self._out: set[psycopg.Connection[Any]] = set()
 
     async def borrow(self, timeout: float) -> psycopg.Connection[Any]:
         if self._own and self._pool.closed:
             self._pool.open()
+        start = time.monotonic()
+        connection: psycopg.Connection[Any]
         try:
-            connection: psycopg.Connection[Any] = self._pool.getconn(timeout=timeout)
+            connection = self._pool.getconn(timeout=min(timeout, PATIENCE))
         except PoolTimeout as error:
-            if len(self._out) >= self._pool.max_size:
-                raise OverloadError(f"all {len(self._out)} connections are in use") from error
-            raise
+            left = timeout - PATIENCE
+            if left <= 0 or self._failures.since(start):
+                raise self._failures.explained(start, error) from None
+            connection = self._patiently(start, left)
         self._out.add(connection)
         if not connection.autocommit:
             connection.autocommit = True
         return connection
+
+    def _patiently(self, start: float, timeout: float) -> psycopg.Connection[Any]:
+        try:
+            found: psycopg.Connection[Any] = self._pool.getconn(timeout=timeout)
+            return found
+        except PoolTimeout as error:
+            if len(self._out) >= self._pool.max_size:
+                raise OverloadError(f"all {len(self._out)} connections are in use") from error
+            raise self._failures.explained(start, error) from None
 
     async def give_back(self, connection: psycopg.Connection[Any]) -> None:
         self._out.discard(connection)

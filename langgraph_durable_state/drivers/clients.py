@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import redis
 import redis.asyncio
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
@@ -14,6 +15,7 @@ from redis.retry import Retry
 
 from ..errors import UsageError
 from ..settings import Settings
+from .sql import Failures
 
 PostgresSource = str | ConnectionPool[Any] | AsyncConnectionPool[Any]
 RedisSource = str | redis.Redis | redis.asyncio.Redis
@@ -34,6 +36,11 @@ def check_sources(postgres: object, redis_: object) -> None:
         raise UsageError(
             f"postgres must be a URL or a psycopg_pool pool, not {type(postgres).__name__}"
         )
+    if isinstance(postgres, str):
+        try:
+            psycopg.conninfo.conninfo_to_dict(postgres)
+        except psycopg.ProgrammingError as error:
+            raise UsageError(f"postgres URL: {error}") from error
     if redis_ is None:
         return
     if not isinstance(redis_, (str, redis.Redis, redis.asyncio.Redis)):
@@ -47,24 +54,27 @@ def check_sources(postgres: object, redis_: object) -> None:
         raise UsageError("the redis client must not decode responses: state is bytes")
 
 
-def blocking_pool(source: PostgresSource, settings: Settings) -> tuple[ConnectionPool[Any], bool]:
+def blocking_pool(
+    source: PostgresSource, settings: Settings, failures: Failures
+) -> tuple[ConnectionPool[Any], bool]:
     """A pool for the blocking face, and whether it is ours to close."""
     if isinstance(source, ConnectionPool):
         return source, False
-    conninfo, kwargs = _conninfo(source)
-    pool: ConnectionPool[Any] = ConnectionPool(
-        conninfo,
-        kwargs=_bounded(kwargs, settings),
-        min_size=0,
-        max_size=settings.pool_size,
-        open=False,
-        name="durable_state",
-    )
-    return pool, True
+
+    class Noting(psycopg.Connection[Any]):
+        @classmethod
+        def connect(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().connect(*args, **kwargs)
+            except Exception as error:
+                failures.note(error)
+                raise
+
+    return ConnectionPool(**_options(source, settings, Noting)), True
 
 
 def native_pool(
-    source: PostgresSource, settings: Settings
+    source: PostgresSource, settings: Settings, failures: Failures
 ) -> tuple[AsyncConnectionPool[Any], bool]:
     """A pool for the running loop, and whether it is ours to close.
 
@@ -72,16 +82,31 @@ def native_pool(
     """
     if isinstance(source, AsyncConnectionPool):
         return source, False
+
+    class Noting(psycopg.AsyncConnection[Any]):
+        @classmethod
+        async def connect(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return await super().connect(*args, **kwargs)
+            except Exception as error:
+                failures.note(error)
+                raise
+
+    return AsyncConnectionPool(**_options(source, settings, Noting)), True
+
+
+def _options(source: PostgresSource, settings: Settings, kind: type) -> dict[str, Any]:
     conninfo, kwargs = _conninfo(source)
-    pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-        conninfo,
-        kwargs=_bounded(kwargs, settings),
-        min_size=0,
-        max_size=settings.pool_size,
-        open=False,
-        name="durable_state",
-    )
-    return pool, True
+    limits = {"connect_timeout": max(2, round(settings.timeout)), "autocommit": True}
+    return {
+        "conninfo": conninfo,
+        "kwargs": limits | kwargs,
+        "connection_class": kind,
+        "min_size": 0,
+        "max_size": settings.pool_size,
+        "open": False,
+        "name": "durable_state",
+    }
 
 
 def _conninfo(source: PostgresSource) -> tuple[Any, dict[str, Any]]:
@@ -89,10 +114,6 @@ def _conninfo(source: PostgresSource) -> tuple[Any, dict[str, Any]]:
         return source, {}
     kwargs = source.kwargs
     return source.conninfo, dict(kwargs) if isinstance(kwargs, dict) else {}
-
-
-def _bounded(kwargs: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    return {"connect_timeout": max(2, round(settings.timeout)), "autocommit": True} | kwargs
 
 
 def blocking_redis(source: RedisSource, settings: Settings) -> tuple[redis.Redis, bool]:

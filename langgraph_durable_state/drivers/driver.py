@@ -21,7 +21,7 @@ from .blocking import BlockingConnections, BlockingScriptClient, LeaderAndFollow
 from .breaker import Breaker
 from .native import NativeConnections, NativeScriptClient, OneFlusher
 from .scripts import GuardedScripts, ScriptClient
-from .sql import Connections, PooledSql
+from .sql import Connections, Failures, PooledSql
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,9 @@ def blocking(
     breakers: Breakers,
 ) -> Driver:
     """The blocking face's driver. Opens nothing yet."""
-    pool, own_pool = clients.blocking_pool(postgres, settings)
-    durable = _durable(BlockingConnections(pool, own_pool), settings, breakers)
+    failures = Failures()
+    pool, own_pool = clients.blocking_pool(postgres, settings, failures)
+    durable = _durable(BlockingConnections(pool, own_pool, failures), settings, breakers)
     client, own_client = clients.blocking_redis(redis, settings) if redis else (None, False)
 
     async def close() -> None:
@@ -88,8 +89,9 @@ async def native(
     breakers: Breakers,
 ) -> Driver:
     """The running loop's driver, which goes with it."""
-    pool, own_pool = clients.native_pool(postgres, settings)
-    durable = _durable(NativeConnections(pool, own_pool), settings, breakers)
+    failures = Failures()
+    pool, own_pool = clients.native_pool(postgres, settings, failures)
+    durable = _durable(NativeConnections(pool, own_pool, failures), settings, breakers)
     client, own_client = clients.native_redis(redis, settings) if redis else (None, False)
 
     async def close() -> None:

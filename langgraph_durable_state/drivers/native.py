@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from ..errors import UnavailableError
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
-from .sql import OverloadError, Rows, bounded
+from .sql import PATIENCE, Failures, OverloadError, Rows, bounded
 
 
 class NativeConnections:
@@ -26,26 +27,40 @@ class NativeConnections:
     Args:
         pool: opened on first use if it is not open.
         own: whether the pool is used for nothing else.
+        failures: of its attempts to connect, if it is ours.
     """
 
-    def __init__(self, pool: AsyncConnectionPool[Any], own: bool) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Any], own: bool, failures: Failures) -> None:
         self._pool = pool
         self._own = own
+        self._failures = failures
         self._out: set[psycopg.AsyncConnection[Any]] = set()
 
     async def borrow(self, timeout: float) -> psycopg.AsyncConnection[Any]:
         if self._own and self._pool.closed:
             await self._pool.open()
+        start = time.monotonic()
+        connection: psycopg.AsyncConnection[Any]
         try:
-            connection: psycopg.AsyncConnection[Any] = await self._pool.getconn(timeout=timeout)
+            connection = await self._pool.getconn(timeout=min(timeout, PATIENCE))
         except PoolTimeout as error:
-            if len(self._out) >= self._pool.max_size:
-                raise OverloadError(f"all {len(self._out)} connections are in use") from error
-            raise
+            left = timeout - PATIENCE
+            if left <= 0 or self._failures.since(start):
+                raise self._failures.explained(start, error) from None
+            connection = await self._patiently(start, left)
         self._out.add(connection)
         if not connection.autocommit:
             await connection.set_autocommit(True)
         return connection
+
+    async def _patiently(self, start: float, timeout: float) -> psycopg.AsyncConnection[Any]:
+        try:
+            found: psycopg.AsyncConnection[Any] = await self._pool.getconn(timeout=timeout)
+            return found
+        except PoolTimeout as error:
+            if len(self._out) >= self._pool.max_size:
+                raise OverloadError(f"all {len(self._out)} connections are in use") from error
+            raise self._failures.explained(start, error) from None
 
     async def give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._out.discard(connection)

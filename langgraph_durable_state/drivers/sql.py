@@ -35,6 +35,30 @@ class OverloadError(psycopg.OperationalError):
     """Every connection was in use for too long: Postgres is not down, it is asked too much."""
 
 
+class Failures:
+    """The last failure to connect, which a pool itself only logs: a caller who waits for a
+    connection is told at once, and why."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, BaseException] | None = None
+
+    def note(self, error: BaseException) -> None:
+        self._last = time.monotonic(), error
+
+    def since(self, start: float) -> BaseException | None:
+        """The last failure, if it is not older than `start`."""
+        last = self._last
+        return last[1] if last is not None and last[0] >= start else None
+
+    def explained(self, start: float, error: BaseException) -> BaseException:
+        """Why there was no connection: the failure to open one, or else `error`."""
+        return self.since(start) or error
+
+
+PATIENCE = 0.25
+"""Seconds to wait for a connection before looking whether one can be opened at all."""
+
+
 class Connections(Protocol):
     """A pool of one face, with the verbs that this face does its own way."""
 
@@ -213,11 +237,19 @@ def translated(error: Exception) -> Exception:
         return NumberTakenError()
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName)):
         return UsageError(f"the tables are not installed: call setup() first ({error})")
-    if isinstance(error, (errors.InsufficientPrivilege, errors.InvalidCatalogName)):
+    if isinstance(error, _MISUSE):
         return UsageError(str(error))
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return UnavailableError("postgres", str(error) or type(error).__name__)
     return error
+
+
+_MISUSE = (
+    errors.InsufficientPrivilege,
+    errors.InvalidAuthorizationSpecification,
+    errors.InvalidCatalogName,
+    errors.InvalidPassword,
+)
 
 
 class _ArrayDumper(Dumper):

@@ -16,10 +16,11 @@ import pytest
 import redis
 import redis.asyncio
 from langgraph.checkpoint.base import empty_checkpoint
+from psycopg import conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from langgraph_durable_state import ClosedError, DurableSaver, UsageError
+from langgraph_durable_state import ClosedError, DurableSaver, UnavailableError, UsageError
 from langgraph_durable_state.drivers.blocking import run
 
 
@@ -217,6 +218,7 @@ def test_a_redis_client_is_used(postgres_url: str, redis_url: str, kind: Any) ->
     ("arguments", "message"),
     [
         ((5,), "postgres must be a URL"),
+        (("not a URL",), "postgres URL"),
         (("postgresql://x", 5), "redis must be a URL"),
         (("postgresql://x", "http://x"), "redis URL"),
         (("postgresql://x", redis.Redis(decode_responses=True)), "must not decode"),
@@ -324,3 +326,20 @@ def test_a_long_history_is_listed_in_pages(postgres_url: str, size: int) -> None
         everything = [t.checkpoint["channel_values"]["x"] for t in saver.list(None)]
         assert everything == listed
         assert len(list(saver.list(config(), limit=7))) == min(size, 7)
+
+
+@pytest.mark.parametrize("face", [value_of, lambda s, t: asyncio.run(avalue_of(s, t))])
+def test_why_there_is_no_connection_is_said(postgres_url: str, face: Any) -> None:
+    """A refused connection and an unknown database are told apart, with the server's words."""
+    with (
+        DurableSaver("postgresql://postgres@127.0.0.1:1/none") as nobody,
+        pytest.raises(UnavailableError, match="refused"),
+    ):
+        face(nobody, "t")
+    database = conninfo.conninfo_to_dict(postgres_url)["dbname"]
+    unknown = conninfo.make_conninfo(postgres_url, dbname=f"{database}_none")
+    with (
+        DurableSaver(unknown) as lost,
+        pytest.raises(UnavailableError, match="does not exist"),
+    ):
+        face(lost, "t")
