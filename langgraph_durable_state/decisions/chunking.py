@@ -46,21 +46,24 @@ class Chunk:
     __slots__ = ("count", "digest", "items", "no", "plain", "prints")
 
     def __init__(
-        self, no: int, plain: bytes, count: int, prints: tuple[bytes, ...] | None = None
+        self,
+        no: int,
+        plain: bytes,
+        count: int,
+        prints: tuple[bytes, ...] | None = None,
+        digest: Digest | None = None,
     ) -> None:
         self.no = no
         self.plain = plain
         self.count = count
         self.prints = prints
-        self.digest: Digest = digests.of_bytes(plain)
+        self.digest: Digest = digest or digests.of_bytes(plain)
         self.items: list[Any] | None = None
 
     @classmethod
     def bare(cls, no: int, digest: Digest, count: int) -> Chunk:
         """A chunk of which only the identity is known, enough to verify what refers to it."""
-        chunk = cls(no, b"", count)
-        chunk.digest = digest
-        return chunk
+        return cls(no, b"", count, digest=digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +173,16 @@ class Weaver:
         shape: Shape = "array" if type(value) is list else "map"
         items = value if shape == "array" else list(value.items())
         made: dict[int, bytes] = {}
+        prints: list[bytes] = []
 
         def encode(i: int) -> bytes | None:
             if i not in made:
-                item = self._item(items[i], i, shape, where)
+                item = self._item(items[i], i, shape, where, proven=i < len(prints))
                 if item is None:
                     return None
                 made[i] = item
             return made[i]
 
-        prints: list[bytes] = []
         for i, item in enumerate(items):
             mark = fingerprint(item)
             if mark is None:
@@ -192,12 +195,12 @@ class Weaver:
         woven = self._pieces(tuple(prints), pieces, encode, base)
         return None if woven is None else Channel(name, version, "msgpack", shape, b"", woven)
 
-    def _item(self, item: Any, i: int, shape: Shape, where: str) -> bytes | None:
+    def _item(self, item: Any, i: int, shape: Shape, where: str, proven: bool) -> bytes | None:
         if shape == "array":
-            return self._serializer.item(item, f"{where}, item {i}")
+            return self._serializer.item(item, f"{where}, item {i}", proven=proven)
         key, value = item
         packed_key = plain(key)
-        data = self._serializer.item(value, f"{where}, key {key!r}")
+        data = self._serializer.item(value, f"{where}, key {key!r}", proven=proven)
         return None if packed_key is None or data is None else packed_key + data
 
     def _pieces(
@@ -246,7 +249,7 @@ class Weaver:
             return found
         chunk = self._flying.get(mark)
         if chunk is None or chunk.count != count:
-            chunk = Chunk(next(self._numbers), data, count, prints)
+            chunk = Chunk(next(self._numbers), data, count, prints, mark)
         chunk.prints = chunk.prints or prints
         self._known[mark] = chunk
         self.new.append(chunk)

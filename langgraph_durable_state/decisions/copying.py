@@ -37,6 +37,9 @@ MESSAGES: frozenset[type] = frozenset(
 _ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes})
 
 
+_CONTAINERS: frozenset[type] = frozenset({dict, list})
+
+
 def copied(value: Any) -> Any:
     """A copy of `value`.
 
@@ -46,15 +49,26 @@ def copied(value: Any) -> Any:
     kind = type(value)
     if kind in _ATOMS:
         return value
+    if kind in _CONTAINERS and not value:
+        return kind()
     if kind is dict:
-        return {k: v if type(v) in _ATOMS else copied(v) for k, v in value.items()}
+        return _fields(value)
     if kind is list:
         return [v if type(v) in _ATOMS else copied(v) for v in value]
     if kind in MESSAGES:
-        return _message(value, copied(value.__dict__))
+        return _message(value, _fields(value.__dict__))
     if kind is tuple:
         return tuple(copied(v) for v in value)
     raise TypeError(kind.__name__)
+
+
+def _fields(source: dict[Any, Any]) -> dict[Any, Any]:
+    """A copy of a dict most of whose values are atoms."""
+    clone = source.copy()
+    for name, value in source.items():
+        if type(value) not in _ATOMS:
+            clone[name] = copied(value)
+    return clone
 
 
 def rebuilt(value: Any, text: Callable[[str], str]) -> Any:

@@ -69,6 +69,19 @@ def fingerprint(item: Any) -> bytes | None:
     return None if packed is None else xxhash.xxh3_128_digest(packed, _SEED)
 
 
+def comes_back(value: Any) -> bool:
+    """Whether a value is made only of what LangGraph's serializer is known to give back: plain
+    values, and messages of them, in lists and maps."""
+    kind = type(value)
+    if kind in MESSAGES:
+        return fingerprint(value) is not None
+    if kind is list:
+        return all(map(comes_back, value))
+    if kind is dict:
+        return plain(list(value)) is not None and all(map(comes_back, value.values()))
+    return plain(value) is not None
+
+
 def print_of_bytes(data: bytes) -> bytes:
     """The fingerprint of an item that only its serialized bytes identify."""
     return xxhash.xxh3_128_digest(b"bytes:" + data, _SEED)
@@ -107,20 +120,20 @@ class Serializer:
             packed = plain(value)
             if packed is not None:
                 return self._sized(Typed("msgpack", packed), where)
-        proven = lossy or type(value) in _NOT_MSGPACK
+        proven = lossy or type(value) in _NOT_MSGPACK or (self.transparent and comes_back(value))
         return self._sized(self._typed(value, where, proven), where)
 
-    def item(self, value: Any, where: str) -> bytes | None:
+    def item(self, value: Any, where: str, *, proven: bool = False) -> bytes | None:
         """The bytes of an item within a list or map, as the serializer would place them there.
 
-        None if the item only survives escaped, which holds for a value as a whole.
+        `proven` if it is known to come back. None if the item only survives escaped, which holds
+        for a value as a whole.
         """
-        packed = plain(value)
-        if packed is not None:
-            return packed
-        typed = self._typed(
-            value, where, type(value) in MESSAGES and fingerprint(value) is not None
-        )
+        if type(value) not in MESSAGES:
+            packed = plain(value)
+            if packed is not None:
+                return packed
+        typed = self._typed(value, where, proven or comes_back(value))
         return typed.data if typed.tag == "msgpack" else None
 
     def loads(self, tag: str, data: bytes) -> Any:

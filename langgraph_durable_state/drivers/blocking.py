@@ -21,7 +21,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
-from .sql import PATIENCE, Failures, OverloadError, Rows, bounded
+from .sql import PATIENCE, Failures, OverloadError, Rows, bounded, has_rows
 
 T = TypeVar("T")
 
@@ -50,13 +50,13 @@ class BlockingConnections:
     """
 
     def __init__(self, pool: ConnectionPool[Any], own: bool, failures: Failures) -> None:
+        self.own = own
         self._pool = pool
-        self._own = own
         self._failures = failures
-        self._out: set[psycopg.Connection[Any]] = set()
+        self._out: dict[psycopg.Connection[Any], bool] = {}
 
     async def borrow(self, timeout: float) -> psycopg.Connection[Any]:
-        if self._own and self._pool.closed:
+        if self.own and self._pool.closed:
             self._pool.open()
         start = time.monotonic()
         connection: psycopg.Connection[Any]
@@ -67,7 +67,7 @@ class BlockingConnections:
             if left <= 0 or self._failures.since(start):
                 raise self._failures.explained(start, error) from None
             connection = self._patiently(start, left)
-        self._out.add(connection)
+        self._out[connection] = connection.autocommit
         if not connection.autocommit:
             connection.autocommit = True
         return connection
@@ -82,12 +82,12 @@ class BlockingConnections:
             raise self._failures.explained(start, error) from None
 
     async def give_back(self, connection: psycopg.Connection[Any]) -> None:
-        self._out.discard(connection)
+        autocommit = self._out.pop(connection)
         if connection.closed:
             pass
         elif connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
             connection.close()
-        elif not self._own:
+        elif not autocommit:
             connection.autocommit = False
         self._pool.putconn(connection)
 
@@ -107,7 +107,7 @@ class BlockingConnections:
         with connection.lock:
             step = cursor._execute_gen(sql.encode(), params, prepare=prepare, binary=binary)
             connection.wait(bounded(step, until))
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if has_rows(cursor.pgresult) else []
 
 
 class BlockingScriptClient:

@@ -18,7 +18,7 @@ from ..errors import UnavailableError
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
-from .sql import PATIENCE, Failures, OverloadError, Rows, bounded
+from .sql import PATIENCE, Failures, OverloadError, Rows, bounded, has_rows
 
 
 class NativeConnections:
@@ -31,13 +31,13 @@ class NativeConnections:
     """
 
     def __init__(self, pool: AsyncConnectionPool[Any], own: bool, failures: Failures) -> None:
+        self.own = own
         self._pool = pool
-        self._own = own
         self._failures = failures
-        self._out: set[psycopg.AsyncConnection[Any]] = set()
+        self._out: dict[psycopg.AsyncConnection[Any], bool] = {}
 
     async def borrow(self, timeout: float) -> psycopg.AsyncConnection[Any]:
-        if self._own and self._pool.closed:
+        if self.own and self._pool.closed:
             await self._pool.open()
         start = time.monotonic()
         connection: psycopg.AsyncConnection[Any]
@@ -48,7 +48,7 @@ class NativeConnections:
             if left <= 0 or self._failures.since(start):
                 raise self._failures.explained(start, error) from None
             connection = await self._patiently(start, left)
-        self._out.add(connection)
+        self._out[connection] = connection.autocommit
         if not connection.autocommit:
             await connection.set_autocommit(True)
         return connection
@@ -63,12 +63,12 @@ class NativeConnections:
             raise self._failures.explained(start, error) from None
 
     async def give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self._out.discard(connection)
+        autocommit = self._out.pop(connection)
         if connection.closed:
             pass
         elif connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
             await connection.close()
-        elif not self._own:
+        elif not autocommit:
             await connection.set_autocommit(False)
         await self._pool.putconn(connection)
 
@@ -88,7 +88,7 @@ class NativeConnections:
         async with connection.lock:
             step = cursor._execute_gen(sql.encode(), params, prepare=prepare, binary=binary)
             await connection.wait(bounded(step, until))
-        return await cursor.fetchall() if cursor.description else []
+        return await cursor.fetchall() if has_rows(cursor.pgresult) else []
 
 
 class NativeScriptClient:

@@ -15,7 +15,7 @@ from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.serializing import Serializer
 from ..decisions.versions import untagged
 from ..words import Claim, Digest, Place, Put, PutWrites, WriteRow
-from .runs import Run, Stance
+from .runs import Against, Run, Stance
 from .shared import Known
 
 SCHEMA_VERSION = 0
@@ -117,9 +117,9 @@ def draft(
     base = parent.record if parent else None
     digest = parent.digest if parent else b""
     covered = base is not None and stance.claim is Claim.HEAD and digest == stance.expected
-    weaver = Weaver(
-        serializer, numbers, _referable(base, run, covered), run.flying if run else None
-    )
+    against = run.against(asked.parent) if run is not None and asked.parent else Against()
+    known = _referable(base, against if covered else None)
+    weaver = Weaver(serializer, numbers, known, against.flying)
     channels = _woven(weaver, asked, base)
     metadata = merged_metadata(asked.config, asked.metadata)
     record = Record(
@@ -152,12 +152,10 @@ def draft(
     return Draft(put, record, parent, run)
 
 
-def _referable(base: Record | None, run: Run | None, covered: bool) -> dict[Digest, Chunk]:
+def _referable(base: Record | None, against: Against | None) -> dict[Digest, Chunk]:
     """Chunks that need not be sent: the parent's, and those of acknowledged writes against it."""
     known = {chunk.digest: chunk for chunk in base.chunks().values()} if base else {}
-    if covered and run is not None:
-        known.update(run.known)
-    return known
+    return known | (against.known if against else {})
 
 
 def _woven(weaver: Weaver, asked: Request, base: Record | None) -> tuple[Channel, ...]:

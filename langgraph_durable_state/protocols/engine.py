@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from langgraph.checkpoint.base import CheckpointTuple
 
 from ..decisions import keys, projection
-from ..decisions.codec import Record, Unsound
+from ..decisions.chunking import Chunk
+from ..decisions.codec import Record
 from ..decisions.serializing import Serializer
 from ..ports import Durable
 from ..words import Found, Listing, Place
 from . import history
 from .copies import Copies
-from .reading import corrupt
 from .runs import Run
 from .shared import Known, Shared
 
@@ -69,7 +69,10 @@ class Engine:
         found = await self._durable.read(place, None, held, self._copies.served_from)
         if found is None:
             return None
-        record, found = await self._head_record(place, found)
+        known = await self._head_record(place, found)
+        if known is None:
+            return None
+        record, found = known
         batches = self._reader.batches(place, found.writes, found.chunks)
         loaded = tuple(row.digest for row in found.writes if row.slot >= 0)
         run = Run(place, record.id, record, found.head.digest, loaded=loaded)
@@ -77,7 +80,7 @@ class Engine:
         self._shared.heads.put(place, record, found.head.digest)
         return result
 
-    async def _head_record(self, place: Place, found: Found) -> tuple[Record, Found]:
+    async def _head_record(self, place: Place, found: Found) -> tuple[Record, Found] | None:
         """The record of a head that was found, from wherever it is held."""
         if found.row is not None:
             return self._reader.record(place, found.row, found.chunks), found
@@ -87,13 +90,12 @@ class Engine:
             record = await self._copies.fetch(place, digest)
         if record is not None:
             return record, found
-        return await self._whole_head(place, found)
+        return await self._whole_head(place)
 
-    async def _whole_head(self, place: Place, found: Found) -> tuple[Record, Found]:
+    async def _whole_head(self, place: Place) -> tuple[Record, Found] | None:
         whole = await self._durable.read(place, None, b"", None)
         if whole is None or whole.row is None:
-            gone = Unsound(None, "the head vanished while it was read")
-            raise corrupt(place, found.head.id, gone)
+            return None  # the thread was deleted meanwhile
         record = self._reader.record(place, whole.row, whole.chunks)
         own = [whole.chunks[no] for no in dict.fromkeys(whole.row.numbers)]
         await self._copies.fill(place, whole.row, own, record.size)
@@ -112,9 +114,10 @@ class Engine:
             if not page.rows:
                 return
             out = []
+            parsed: dict[int, Chunk] = {}
             for thread, row in page.rows:
                 place = Place(thread, row.ns)
-                record = self._reader.record(place, row, page.chunks)
+                record = self._reader.record(place, row, page.chunks, parsed)
                 found = page.writes.get((row.ns, row.id), ())
                 batches = self._reader.batches(place, found, page.chunks)
                 out.append(self._reader.tuple_of(record, batches, serializer, None, False))

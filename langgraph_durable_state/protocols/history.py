@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..decisions import codec
 from ..decisions.chunking import Channel, Chunk
-from ..decisions.codec import Batch, Blobs, Record, Unsound
+from ..decisions.codec import Blobs, Record, Unsound
 from ..decisions.serializing import Serializer
 from ..ports import Durable
 from ..words import Digest, Page, Place, RecordRow
-from .reading import Reader, corrupt, in_order, pending_writes
+from .reading import Reader, corrupt, pending_writes
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
@@ -152,26 +152,14 @@ def _on_branch(
     """The writes stored against `record` that `child` consumed, by channel."""
     rows = page.writes.get((place.ns, record.id), ())
     if child.consumed is None:
-        batches = reader.batches(place, rows, page.chunks)
-        ordered = pending_writes(batches)
+        chosen = list(rows)
     else:
         chosen = [row for row in rows if row.digest in child.consumed]
         _require(place, record, child.consumed, {row.digest for row in rows})
-        ordered = in_order(_once(reader.batches(place, chosen, page.chunks)))
     found: dict[str, list[tuple[str, str, Any]]] = {}
-    for task, name, write in ordered:
+    for task, name, write in pending_writes(reader.batches(place, chosen, page.chunks)):
         found.setdefault(name, []).append((task, name, reader.value(write, serializer)))
     return found
-
-
-def _once(batches: Sequence[Batch]) -> list[Batch]:
-    """Of a task's consumed batches the longest: the null task's grow, and hold the earlier ones."""
-    longest: dict[str, Batch] = {}
-    for batch in batches:
-        have = longest.get(batch.task)
-        if have is None or len(batch.writes) > len(have.writes):
-            longest[batch.task] = batch
-    return list(longest.values())
 
 
 def _require(place: Place, record: Record, consumed: Sequence[Digest], stored: set[Digest]) -> None:

@@ -49,15 +49,29 @@ class Reader:
         """
         return {no: codec.chunk_of(row, self._blobs) for no, row in rows.items()}
 
-    def record(self, place: Place, row: RecordRow, rows: Mapping[int, ChunkRow]) -> Record:
+    def record(
+        self,
+        place: Place,
+        row: RecordRow,
+        rows: Mapping[int, ChunkRow],
+        parsed: dict[int, Chunk] | None = None,
+    ) -> Record:
         """The record of a stored row with its chunks.
+
+        Args:
+            place: where it is stored.
+            row: as stored.
+            rows: its chunks as stored, and perhaps others.
+            parsed: chunks that records read before it have in common with it; added to.
 
         Raises:
             CorruptionError: if anything of it is missing or is not what was written.
         """
+        parsed = {} if parsed is None else parsed
         try:
-            own = {no: rows[no] for no in row.numbers if no in rows}
-            return codec.read_record(place, row, self.chunks(own), self._blobs)
+            missing = [no for no in row.numbers if no in rows and no not in parsed]
+            parsed.update(self.chunks({no: rows[no] for no in missing}))
+            return codec.read_record(place, row, parsed, self._blobs)
         except Unsound as found:
             raise corrupt(place, row.id, self._named(place, row, rows, found)) from found
 

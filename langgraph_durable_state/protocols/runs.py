@@ -19,7 +19,22 @@ from ..errors import ConflictError
 from ..words import Claim, Digest, Place
 
 Made = dict[tuple[str, int], Digest]
-"""Digests of a run's acknowledged writes against one checkpoint, by task and slot."""
+"""Digests of acknowledged writes against one checkpoint, by task and slot."""
+
+
+@dataclass(slots=True)
+class Against:
+    """A run's writes against one checkpoint.
+
+    Attributes:
+        made: the digests of those acknowledged.
+        known: their chunks, which a child of the checkpoint may refer to.
+        flying: chunks of writes that are being stored, whose numbers a child uses as well.
+    """
+
+    made: Made = field(default_factory=dict)
+    known: dict[Digest, Chunk] = field(default_factory=dict)
+    flying: dict[Digest, Chunk] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -33,9 +48,7 @@ class Run:
         digest: its digest, which the head must have at the next put.
         addressed: the run was started at a checkpoint given by id, so it forks freely.
         loaded: digests of the pending writes loaded with `at`.
-        made: digests of the writes this run has made, by checkpoint.
-        known: chunks of those writes, which the next put may refer to.
-        flying: chunks of writes that are being stored, whose numbers the next put uses as well.
+        writes: what this run has written, by checkpoint.
         conflict: set once the run has lost.
     """
 
@@ -45,9 +58,7 @@ class Run:
     digest: Digest = b""
     addressed: bool = False
     loaded: tuple[Digest, ...] = ()
-    made: dict[str, Made] = field(default_factory=dict)
-    known: dict[Digest, Chunk] = field(default_factory=dict)
-    flying: dict[Digest, Chunk] = field(default_factory=dict)
+    writes: dict[str, Against] = field(default_factory=dict)
     conflict: ConflictError | None = None
     leader: Run | None = None
 
@@ -61,13 +72,16 @@ class Run:
     def advanced(self, record: Record, digest: Digest) -> None:
         """The head is at `record` now, put by this run."""
         if record.parent is not None:
-            self.made.pop(record.parent, None)
-        self.at, self.record, self.digest = record.id, record, digest
-        self.loaded, self.known, self.flying = (), {}, {}
+            self.writes.pop(record.parent, None)
+        self.at, self.record, self.digest, self.loaded = record.id, record, digest, ()
+
+    def against(self, id: str) -> Against:
+        """This run's writes against a checkpoint."""
+        return self.writes.setdefault(id, Against())
 
     def consumed(self) -> tuple[Digest, ...]:
         """The writes against `at` that a checkpoint built on it now has consumed."""
-        made = self.made.get(self.at or "", {})
+        made = self.against(self.at or "").made
         return tuple(dict.fromkeys((*self.loaded, *made.values())))
 
 
@@ -78,9 +92,7 @@ class Register:
         self._by_put: weakref.WeakValueDictionary[tuple[Place, str], Run] = (
             weakref.WeakValueDictionary()
         )
-        self._early: OrderedDict[tuple[Place, str], tuple[Made, dict[Digest, Chunk]]] = (
-            OrderedDict()
-        )
+        self._early: OrderedDict[tuple[Place, str], Against] = OrderedDict()
         self._most_early = most_early
         self._forgot = False
 
@@ -92,7 +104,7 @@ class Register:
     def of_writes(self, config: Mapping[str, Any], place: Place, id: str) -> Run | None:
         """The run that makes writes against `id` with this config; None if it cannot be told."""
         run = run_of(config["configurable"].get("thread_id"))
-        if run is not None and run.place == place and (id == run.at or id in run.made):
+        if run is not None and run.place == place and (id == run.at or id in run.writes):
             return run  # type: ignore[no-any-return]
         return self._by_put.get((place, id))
 
@@ -105,14 +117,14 @@ class Register:
         chunks: Iterable[Chunk],
     ) -> None:
         """Writes against `id` were acknowledged."""
+        known = {chunk.digest: chunk for chunk in chunks}
         if run is not None:
-            run.made.setdefault(id, {}).update(made)
-            run.known.update((c.digest, c) for c in chunks)
-            return
-        # The put of `id` may not have begun yet: kept until it, or its child's, is.
-        digests, known = self._early.setdefault((place, id), ({}, {}))
-        digests.update(made)
-        known.update((c.digest, c) for c in chunks)
+            against = run.against(id)
+        else:
+            # The put of `id` may not have begun yet: kept until it, or its child's, is.
+            against = self._early.setdefault((place, id), Against())
+        against.made.update(made)
+        against.known.update(known)
         while len(self._early) > self._most_early:
             self._early.popitem(last=False)
             self._forgot = True
@@ -121,8 +133,9 @@ class Register:
         """What a checkpoint that `run` puts now has consumed; None if it cannot be told."""
         early = self._early.pop((place, run.at or ""), None)
         if early is not None:
-            run.made.setdefault(run.at or "", {}).update(early[0])
-            run.known.update(early[1])
+            against = run.against(run.at or "")
+            against.made.update(early.made)
+            against.known.update(early.known)
         return None if self._forgot else run.consumed()
 
 
@@ -178,6 +191,8 @@ def stance(
     """
     if run is None:
         return Stance(None, Claim.ASIDE if stub else Claim.ANY)
+    if run.addressed:
+        return Stance(None, Claim.ANY)  # begun at get_next_version(None), as below
     if run.at is not None:
         return Stance(run, Claim.HEAD, run.digest)
     if config_run is not None and config_run.at == parent and config_run.place == place:

@@ -136,7 +136,7 @@ class Writer:
         made = draft_writes(place, id, writes, task_id, task_path, serializer, self._shared.numbers)
         run = self._shared.register.of_writes(config, place, id)
         if run is not None:
-            run.flying.update((chunk.digest, chunk) for chunk in made.new)
+            run.against(id).flying.update((chunk.digest, chunk) for chunk in made.new)
         rows = await self._store_writes(made)
         digests: Made = {(row.task, row.slot): row.digest for row in rows if row.slot >= 0}
         self._shared.register.wrote(run, place, id, digests, made.ordinary_chunks(rows))

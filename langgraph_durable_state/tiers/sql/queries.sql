@@ -40,7 +40,9 @@ WITH put AS MATERIALIZED (
   RETURNING h.tk, h.ns, h.seq, false AS fresh
 ), opened AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest)
-  SELECT p.tk, p.ns, 1, p.id, p.digest FROM able p
+  SELECT p.tk, p.ns, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
+                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)), 0), p.id, p.digest
+    FROM able p
    WHERE p.claim <> 1 AND NOT EXISTS (SELECT FROM held WHERE held.ord = p.ord)
    ORDER BY p.tk, p.ns
   ON CONFLICT DO NOTHING
