@@ -23,7 +23,7 @@ class Array:
 
     data: bytes
     oid: ClassVar[int]
-    element: ClassVar[int]
+    element: ClassVar[int] = 0
 
 
 class UuidArray(Array):
@@ -50,7 +50,21 @@ class BoolArray(Array):
     oid, element = 1000, 16
 
 
+class Text(Array):
+    """One text, with its type told: a bare `str` would be of unknown type."""
+
+    oid = 25
+
+
+class Int(Array):
+    """One int of four bytes, whatever its value: each width would be prepared anew."""
+
+    oid = 23
+
+
 KINDS: tuple[type[Array], ...] = (
+    Int,
+    Text,
     UuidArray,
     TextArray,
     ByteaArray,
@@ -71,6 +85,14 @@ def _packed(kind: type[Array], items: list[bytes | None]) -> bytes:
             parts.append(_LENGTH.pack(len(item)))
             parts.append(item)
     return b"".join(parts)
+
+
+def text(value: str | None) -> Text | None:
+    return None if value is None else Text(value.encode())
+
+
+def int_(value: int) -> Int:
+    return Int(struct.pack(">i", value))
 
 
 def uuids(items: Iterable[UUID]) -> UuidArray:

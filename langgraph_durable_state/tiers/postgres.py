@@ -63,6 +63,12 @@ class PostgresTier:
     # -- writing -----------------------------------------------------------------------------
 
     async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
+        if len(batch) == 1:
+            item = batch[0]
+            if isinstance(item, Put):
+                return [await self._put_one(item)]
+            if len(item.rows) == 1:
+                return [await self._write_one(item)]
         puts = [item for item in batch if isinstance(item, Put)]
         writes = [item for item in batch if isinstance(item, PutWrites)]
         rows = await self._sql.fetch("commit", _commit_params(puts, writes))
@@ -74,6 +80,32 @@ class PostgresTier:
         for item in writes:
             await self._store_differing(item, first)
         return [outcomes.get(id(item), Stored()) for item in batch]
+
+    async def _put_one(self, put: Put) -> Outcome:
+        params = (
+            put.place.thread.key,
+            arrays.text(put.place.ns),
+            arrays.text(put.id),
+            arrays.text(put.parent),
+            arrays.int_(put.claim),
+            put.expected,
+            put.digest,
+            put.record,
+            arrays.text(put.metadata),
+            keys.packed(put.numbers),
+            arrays.int_(min(put.size, _LARGEST)),
+            arrays.text(put.needs),
+            put.base,
+            *_thread_params(put.place.thread)[1:],
+            *_chunk_params(put.chunks),
+        )
+        return await self._outcome(put, *(await self._sql.fetch("put_one", params))[0])
+
+    async def _write_one(self, item: PutWrites) -> Outcome:
+        row = item.rows[0]
+        if not await self._sql.fetch("write_one", _write_params_one(item, row, row.slot)):
+            await self._store_differing(item, set())
+        return Stored()
 
     async def _outcome(
         self,
@@ -119,9 +151,7 @@ class PostgresTier:
             put.record,
             put.metadata,
             keys.packed(put.numbers),
-            arrays.bigints(c.no for c in put.chunks),
-            arrays.byteas(c.digest for c in put.chunks),
-            arrays.byteas(c.blob for c in put.chunks),
+            *_chunk_params(put.chunks),
             put.refers,
             put.size,
             refused,
@@ -134,20 +164,7 @@ class PostgresTier:
         where = (item.place.thread.key, item.place.ns, item.id)
         for row in item.rows:
             if row.slot == 0 and (*where, row.task) not in first:
-                chunks = [c for c in item.chunks if c.no in row.numbers]
-                params = (
-                    *where,
-                    row.task,
-                    differing_slot(row.digest),
-                    row.path,
-                    row.n,
-                    row.digest,
-                    keys.packed(row.numbers),
-                    row.blob,
-                    arrays.bigints(c.no for c in chunks),
-                    arrays.byteas(c.digest for c in chunks),
-                    arrays.byteas(c.blob for c in chunks),
-                )
+                params = _write_params_one(item, row, differing_slot(row.digest))
                 await self._sql.fetch("differ", params)
 
     # -- reading -----------------------------------------------------------------------------
@@ -422,6 +439,30 @@ def _write_params(writes: Sequence[tuple[str, WriteRow]]) -> tuple[arrays.Array,
         arrays.byteas(w.digest for _, w in writes),
         arrays.byteas(keys.packed(w.numbers) for _, w in writes),
         arrays.byteas(w.blob for _, w in writes),
+    )
+
+
+def _write_params_one(item: PutWrites, row: WriteRow, slot: int) -> tuple[object, ...]:
+    return (
+        item.place.thread.key,
+        arrays.text(item.place.ns),
+        arrays.text(row.id),
+        arrays.text(row.task),
+        arrays.int_(slot),
+        arrays.text(row.path),
+        arrays.int_(row.n),
+        row.digest,
+        keys.packed(row.numbers),
+        row.blob,
+        *_chunk_params([chunk for chunk in item.chunks if chunk.no in row.numbers]),
+    )
+
+
+def _chunk_params(chunks: Sequence[ChunkRow]) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.bigints(c.no for c in chunks),
+        arrays.byteas(c.digest for c in chunks),
+        arrays.byteas(c.blob for c in chunks),
     )
 
 

@@ -51,9 +51,9 @@ def metered(patch: pytest.MonkeyPatch) -> Iterator[Meter]:
     fetch, call, item = PooledSql.fetch, GuardedScripts.call, Serializer.item
 
     async def counted_fetch(self: PooledSql, name: str, params: Any) -> Any:
-        if name == "commit":
-            meter.postgres += sum(len(p.data) for p in params if isinstance(p, Array))
-            meter.puts += params[0].data[12:16] != b"\x00" * 4 and len(params[0].data) > 12
+        if name in ("commit", "put_one", "write_one"):
+            meter.postgres += sum(size(p) for p in params)
+            meter.puts += 1 if name == "put_one" else puts_in(params) if name == "commit" else 0
         return await fetch(self, name, params)
 
     async def counted_call(self: GuardedScripts, name: str, keys: Any, args: Any) -> Any:
@@ -71,6 +71,19 @@ def metered(patch: pytest.MonkeyPatch) -> Iterator[Meter]:
     yield meter
 
 
+def size(param: Any) -> int:
+    """Bytes of a bound parameter."""
+    if isinstance(param, Array):
+        return len(param.data)
+    return len(param) if isinstance(param, bytes) else 16
+
+
+def puts_in(params: Any) -> int:
+    """How many puts a batch holds: the length in the header of its first array."""
+    header = params[0].data[12:16]
+    return int.from_bytes(header) if header else 0
+
+
 def words() -> Iterator[str]:
     """Texts of 400 characters, as compressible as made-up words are."""
     chance = random.Random(7)
@@ -83,9 +96,7 @@ def words() -> Iterator[str]:
         yield text[:CHARACTERS]
 
 
-def test_a_long_chat(
-    postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_chat(postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """500 turns store at most 6 times their final state, Redis at most 3 times, and a put sends
     at most 8 bytes more per 64 messages of history and serializes no more items."""
     text = words()

@@ -87,6 +87,68 @@ SELECT put.ord::int, won.seq, held.id, held.seq, held.digest, able.ord IS NOT NU
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, tk, ns, id, task FROM writes WHERE slot = 0;
 
+-- put_one: Stores one put that waits alone; what `commit` does, without its arrays.
+WITH held AS MATERIALIZED (
+  SELECT seq, id, digest FROM {schema}.head WHERE (tk, ns) = ($1::uuid, $2::text)
+     FOR NO KEY UPDATE
+), able AS MATERIALIZED (
+  SELECT true FROM (SELECT 1) AS one
+   WHERE ($12::text IS NULL OR (
+       SELECT true FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, $12) AND c.digest = $13::bytea FOR KEY SHARE))
+     AND NOT ($5::int = 0 AND EXISTS (
+       SELECT FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
+), moved AS (
+  UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
+   WHERE (h.tk, h.ns) = ($1, $2) AND ($5 = 0 OR ($5 = 1 AND held.digest = $6::bytea))
+  RETURNING h.seq, false AS fresh
+), opened AS (
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  SELECT $1, $2, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
+                                WHERE (c.tk, c.ns) = ($1, $2)), 0), $3, $7
+    FROM able WHERE $5 <> 1 AND NOT EXISTS (SELECT FROM held)
+  ON CONFLICT DO NOTHING
+  RETURNING seq, true AS fresh
+), won AS MATERIALIZED (
+  SELECT * FROM moved UNION ALL SELECT * FROM opened
+), chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT $1, c.no, c.digest, c.data
+    FROM won, unnest($18::bigint[], $19::bytea[], $20::bytea[]) AS c (no, digest, data)
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
+), records AS (
+  INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta)
+  SELECT $1, $2, $3, won.seq, $4::text, $7, $10::bytea, $11::int, $8::bytea, $9::text::jsonb
+    FROM won
+  ON CONFLICT (tk, ns, id) DO UPDATE
+    SET seq = excluded.seq, parent = excluded.parent, digest = excluded.digest, refused = false,
+        chunks = excluded.chunks, size = excluded.size, record = excluded.record,
+        meta = excluded.meta
+), threads AS (
+  INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
+  SELECT $1, $14::bytea, $15::bytea, $16::bytea, $17::bytea FROM won WHERE fresh
+  ON CONFLICT DO NOTHING
+)
+SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FROM able)
+  FROM (SELECT 1) AS one LEFT JOIN held ON true;
+
+-- write_one: Stores one batch of a task's writes that waits alone; no row if one is there already.
+WITH chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT $1::uuid, c.no, c.digest, c.data
+    FROM unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
+)
+INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
+VALUES ($1, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
+        $10::bytea)
+ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
+  SET path = excluded.path, n = excluded.n, digest = excluded.digest,
+      chunks = excluded.chunks, data = excluded.data
+ WHERE w.slot < 0 AND w.digest <> excluded.digest
+RETURNING true;
+
 -- standing: Whether a put that did not win is stored already, and the head as it is now.
 SELECT c.seq, c.digest, c.refused, h.id
   FROM (SELECT $1::uuid AS tk, $2::text COLLATE "C" AS ns, $3::text COLLATE "C" AS id) k

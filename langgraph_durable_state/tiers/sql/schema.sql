@@ -5,6 +5,9 @@
 
 SELECT pg_advisory_xact_lock(hashtextextended('langgraph_durable_state {schema}', 0));
 
+-- Where it is installed nothing is done: ALTER TABLE and CREATE INDEX would lock out the others.
+DO $install$ BEGIN IF to_regclass('{schema}.installed') IS NULL THEN
+
 CREATE SCHEMA IF NOT EXISTS {schema};
 
 CREATE TABLE IF NOT EXISTS {schema}.installed (
@@ -95,3 +98,5 @@ CREATE OR REPLACE FUNCTION {schema}.numbers(packed bytea) RETURNS bigint[]
   END;
 
 INSERT INTO {schema}.installed (version) VALUES (1) ON CONFLICT DO NOTHING;
+
+END IF; END $install$;
