@@ -130,9 +130,13 @@ class PutWrites:
 
 @dataclass(frozen=True, slots=True)
 class Won:
-    """The put is stored and is the head; ``seq`` is its place in the namespace's order."""
+    """The put is stored and was made the head; ``seq`` is its place in the namespace's order.
+
+    ``repeated`` if it was there already, perhaps under other chunk numbers than those sent.
+    """
 
     seq: int
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,10 @@ class ParentGone:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The writes are stored."""
+    """The writes are stored. ``repeated`` if the ordinary ones were there already, with chunks of
+    their own: those sent are referred to by nothing."""
+
+    repeated: bool = False
 
 
 Outcome = Won | Kept | Lost | ParentGone | Stored

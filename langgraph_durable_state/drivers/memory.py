@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..decisions import projection
+from ..tiers.outcomes import Seen, Standing, outcome
 from ..tiers.postgres import differing_slot
 from ..words import (
     ChunkRow,
@@ -17,19 +18,15 @@ from ..words import (
     Digest,
     Found,
     Head,
-    Kept,
     Listing,
-    Lost,
     Outcome,
     Page,
-    ParentGone,
     Place,
     Put,
     PutWrites,
     RecordRow,
     Stored,
     Thread,
-    Won,
     WriteRow,
 )
 from .memory_world import Change, Checkpoint, Ids, Rows, World, matches
@@ -52,10 +49,13 @@ class MemoryDurable:
         writes = [item for item in batch if isinstance(item, PutWrites)]
         async with Change(self._world, "commit"):
             told, later = self._commit(puts, writes)
-        outcomes = {id(p): await self._outcome(p, *t) for p, t in zip(puts, told, strict=True)}
-        for place, row, chunks in later:
-            await self._differ(place, row, chunks)
-        return [outcomes.get(id(item), Stored()) for item in batch]
+        outcomes: dict[int, Outcome] = {
+            id(p): await outcome(self, p, Seen(*t)) for p, t in zip(puts, told, strict=True)
+        }
+        repeated = {row for place, row, sent in later if not await self._differ(place, row, sent)}
+        for item in writes:
+            outcomes[id(item)] = Stored(repeated=not repeated.isdisjoint(item.rows))
+        return [outcomes[id(item)] for item in batch]
 
     def _commit(
         self, puts: Sequence[Put], writes: Sequence[PutWrites]
@@ -115,48 +115,29 @@ class MemoryDurable:
         rows.writes[key] = row
         return True
 
-    async def _differ(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> None:
-        """Stores a task's later batch that differs from its first, unless it is there."""
+    async def _differ(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> bool:
+        """Stores a task's later batch that differs from its first, unless it is there; tells
+        whether it did."""
         async with Change(self._world, "differ"):
             rows = self._world.rows(place.thread)
             rows.require_free(chunks)
             rows.add_chunks(chunks)
             of_task = (w for w in rows.writes_of(place.ns, row.id) if w.task == row.task)
             if any(w.slot >= 0 and w.digest == row.digest for w in of_task):
-                return
-            self._write(place, replace(row, slot=differing_slot(row.digest)))
+                return False
+            return self._write(place, replace(row, slot=differing_slot(row.digest)))
 
-    async def _outcome(self, put: Put, seq: int | None, head: Head | None, able: bool) -> Outcome:
-        if seq is not None:
-            return Won(seq)
-        if head is not None and head.digest == put.digest:
-            return Won(head.seq)
-        if not able and put.claim is Claim.HEAD and head and head.digest == put.expected:
-            return ParentGone()
-        return await self._aside(put)
-
-    async def _aside(self, put: Put) -> Outcome:
-        same, head = await self._standing(put, put.id)
-        if same is not None and same.row.digest == put.digest:
-            return Lost(head) if same.row.refused else Won(same.row.seq)
-        if put.claim is Claim.ANY:
-            gone = put.needs is not None and await self._gone(put, put.needs)
-            return ParentGone() if gone else (await self.commit([put]))[0]
-        kept = await self._keep(put, refused=put.claim is not Claim.ASIDE)
-        if kept is None and head is not None and put.refers is not None:
-            return ParentGone()
-        return Lost(head) if put.claim is not Claim.ASIDE or kept is None else Kept(kept)
-
-    async def _gone(self, put: Put, id: str) -> bool:
-        return _digest((await self._standing(put, id))[0]) != put.base
-
-    async def _standing(self, put: Put, id: str) -> tuple[Checkpoint | None, str | None]:
+    async def standing(self, put: Put, id: str) -> Standing:
         await self._world.step("standing")
         rows = self._world.rows(put.place.thread)
         head = rows.heads.get(put.place.ns)
-        return rows.checkpoints.get((put.place.ns, id)), head.id if head else None
+        found = rows.checkpoints.get((put.place.ns, id))
+        held = head.id if head else None
+        if found is None:
+            return Standing(None, None, None, held)
+        return Standing(found.row.seq, found.row.digest, found.row.refused, held)
 
-    async def _keep(self, put: Put, refused: bool) -> int | None:
+    async def keep_aside(self, put: Put, refused: bool) -> int | None:
         async with Change(self._world, "keep"):
             rows = self._world.rows(put.place.thread)
             ns, head = put.place.ns, rows.heads.get(put.place.ns)

@@ -15,7 +15,7 @@ from ..decisions.serializing import Serializer
 from ..decisions.versions import run_of
 from ..errors import ConflictError, NumberTakenError, UsageError
 from ..ports import Commits, Durable
-from ..words import Claim, Lost, Outcome, ParentGone, Place, Won, WriteRow
+from ..words import Claim, Lost, Outcome, ParentGone, Place, Stored, Won, WriteRow
 from .copies import Copies
 from .drafting import Draft, DraftWrites, Request, draft, draft_writes, request
 from .reading import config_of
@@ -97,12 +97,15 @@ class Writer:
         if isinstance(outcome, Lost):
             raise _lost(made, outcome)
         known = Known(made.record, made.put.digest)
+        if isinstance(outcome, Won) and outcome.repeated:
+            known = await self._load(made.put.place, made.put.id) or known
         self._shared.recent.put((made.put.place, made.put.id), known)
         if isinstance(outcome, Won):
             if made.run is not None:
-                made.run.advanced(made.record, made.put.digest)
-            self._shared.heads.put(made.put.place, made.record, made.put.digest)
-            await self._copies.follow(made, outcome.seq)
+                made.run.advanced(known.record, known.digest)
+            self._shared.heads.put(made.put.place, known.record, known.digest)
+            if not outcome.repeated:
+                await self._copies.follow(made, outcome.seq)
 
     async def _submit(self, made: Draft) -> tuple[Draft, Outcome]:
         try:
@@ -137,21 +140,23 @@ class Writer:
         run = self._shared.register.of_writes(config, place, id)
         if run is not None:
             run.against(id).flying.update((chunk.digest, chunk) for chunk in made.new)
-        rows = await self._store_writes(made)
+        rows, outcome = await self._store_writes(made)
         digests: Made = {(row.task, row.slot): row.digest for row in rows if row.slot >= 0}
-        self._shared.register.wrote(run, place, id, digests, made.ordinary_chunks(rows))
+        repeated = isinstance(outcome, Stored) and outcome.repeated
+        chunks = [] if repeated else made.ordinary_chunks(rows)
+        self._shared.register.wrote(run, place, id, digests, chunks)
 
-    async def _store_writes(self, made: DraftWrites) -> tuple[WriteRow, ...]:
+    async def _store_writes(self, made: DraftWrites) -> tuple[tuple[WriteRow, ...], Outcome]:
         item = made.put(self._shared.blobs)
         try:
-            await self._commits.submit(item)
+            outcome = await self._commits.submit(item)
         except NumberTakenError:
             self._shared.numbers.draw()
             for chunk in made.new:
                 chunk.no = next(self._shared.numbers)
             item = made.put(self._shared.blobs)
-            await self._commits.submit(item)
-        return item.rows
+            outcome = await self._commits.submit(item)
+        return item.rows, outcome
 
 
 def _lost(made: Draft, outcome: Lost) -> ConflictError:

@@ -13,26 +13,22 @@ from ..decisions import keys, projection
 from ..ports import Sql
 from ..words import (
     ChunkRow,
-    Claim,
     Digest,
     Found,
     Head,
-    Kept,
     Listing,
-    Lost,
     Outcome,
     Page,
-    ParentGone,
     Place,
     Put,
     PutWrites,
     RecordRow,
     Stored,
     Thread,
-    Won,
     WriteRow,
 )
 from . import arrays
+from .outcomes import Seen, Standing, outcome
 from .statements import schema_sql
 
 VERSION = 1
@@ -74,12 +70,12 @@ class PostgresTier:
         rows = await self._sql.fetch("commit", _commit_params(puts, writes))
         told = {row[0]: row[1:6] for row in rows if row[0] is not None}
         first = {row[6:10] for row in rows if row[0] is None}
-        outcomes = {}
+        outcomes: dict[int, Outcome] = {}
         for ord, put in enumerate(puts, 1):
-            outcomes[id(put)] = await self._outcome(put, *told[ord])
+            outcomes[id(put)] = await outcome(self, put, _seen(*told[ord]))
         for item in writes:
-            await self._store_differing(item, first)
-        return [outcomes.get(id(item), Stored()) for item in batch]
+            outcomes[id(item)] = await self._store_differing(item, first)
+        return [outcomes[id(item)] for item in batch]
 
     async def _put_one(self, put: Put) -> Outcome:
         params = (
@@ -99,49 +95,19 @@ class PostgresTier:
             *_thread_params(put.place.thread)[1:],
             *_chunk_params(put.chunks),
         )
-        return await self._outcome(put, *(await self._sql.fetch("put_one", params))[0])
+        return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
     async def _write_one(self, item: PutWrites) -> Outcome:
         row = item.rows[0]
-        if not await self._sql.fetch("write_one", _write_params_one(item, row, row.slot)):
-            await self._store_differing(item, set())
-        return Stored()
+        if await self._sql.fetch("write_one", _write_params_one(item, row, row.slot)):
+            return Stored()
+        return await self._store_differing(item, set())
 
-    async def _outcome(
-        self,
-        put: Put,
-        seq: int | None,
-        head_id: str | None,
-        head_seq: int | None,
-        head_digest: Digest | None,
-        able: bool,
-    ) -> Outcome:
-        if seq is not None:
-            return Won(seq)
-        if head_digest == put.digest and head_seq is not None:
-            return Won(head_seq)  # an acknowledgement was lost: it is there already
-        if not able and put.claim is Claim.HEAD and head_digest == put.expected:
-            return ParentGone()
-        return await self._aside(put)
+    async def standing(self, put: Put, id: str) -> Standing:
+        params = (put.place.thread.key, put.place.ns, id)
+        return Standing(*(await self._sql.fetch("standing", params))[0])
 
-    async def _aside(self, put: Put) -> Outcome:
-        """What became of a put that did not win: it is there already, or it is kept, or it lost."""
-        where = (put.place.thread.key, put.place.ns)
-        seq, digest, refused, head_id = (await self._sql.fetch("standing", (*where, put.id)))[0]
-        if digest == put.digest:
-            return Lost(head_id) if refused else Won(seq)
-        if put.claim is Claim.ANY:
-            gone = put.needs is not None and await self._gone(where, put.needs, put.base)
-            return ParentGone() if gone else (await self.commit([put]))[0]  # a race: once more
-        kept = await self._keep(put, refused=put.claim is not Claim.ASIDE)
-        if kept is None and head_id is not None and put.refers is not None:
-            return ParentGone()
-        return Lost(head_id) if put.claim is not Claim.ASIDE or kept is None else Kept(kept)
-
-    async def _gone(self, where: tuple[UUID, str], id: str, digest: Digest) -> bool:
-        return bool((await self._sql.fetch("standing", (*where, id)))[0][1] != digest)
-
-    async def _keep(self, put: Put, refused: bool) -> int | None:
+    async def keep_aside(self, put: Put, refused: bool) -> int | None:
         params = (
             put.place.thread.key,
             put.place.ns,
@@ -160,12 +126,15 @@ class PostgresTier:
         rows = await self._sql.fetch("keep", params)
         return rows[0][0] if rows else None
 
-    async def _store_differing(self, item: PutWrites, first: set[tuple[Any, ...]]) -> None:
+    async def _store_differing(self, item: PutWrites, first: set[tuple[Any, ...]]) -> Stored:
+        """Stores an ordinary batch that was not its task's first, unless it is there."""
         where = (item.place.thread.key, item.place.ns, item.id)
+        stored = True
         for row in item.rows:
             if row.slot == 0 and (*where, row.task) not in first:
                 params = _write_params_one(item, row, differing_slot(row.digest))
-                await self._sql.fetch("differ", params)
+                stored = bool(await self._sql.fetch("differ", params))
+        return Stored(repeated=not stored)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -440,6 +409,13 @@ def _write_params(writes: Sequence[tuple[str, WriteRow]]) -> tuple[arrays.Array,
         arrays.byteas(keys.packed(w.numbers) for _, w in writes),
         arrays.byteas(w.blob for _, w in writes),
     )
+
+
+def _seen(
+    seq: int | None, id: str | None, head_seq: int | None, digest: Digest | None, able: bool
+) -> Seen:
+    head = Head(id, head_seq, digest) if id and head_seq and digest else None
+    return Seen(seq, head, able)
 
 
 def _write_params_one(item: PutWrites, row: WriteRow, slot: int) -> tuple[object, ...]:

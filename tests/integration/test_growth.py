@@ -129,7 +129,7 @@ def test_a_long_chat(postgres_url: str, redis_url: str, monkeypatch: pytest.Monk
 
     assert stored(postgres_url) <= 6 * final
     hot = redis.Redis.from_url(redis_url)
-    assert 0 < sum(hot.memory_usage(key) or 0 for key in hot.keys()) <= 3 * final
+    assert 0 < sum(hot.memory_usage(key) or 0 for key in hot.scan_iter()) <= 3 * final
     hot.close()
 
 

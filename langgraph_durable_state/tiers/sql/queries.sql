@@ -19,8 +19,12 @@ WITH put AS MATERIALIZED (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
     tenant, thread_id, user_id, session_id, ord
   ) ORDER BY tk, ns
-), able AS MATERIALIZED (
-  SELECT p.* FROM put p
+), held AS MATERIALIZED (
+  SELECT p.ord, h.seq, h.id, h.digest
+    FROM put p CROSS JOIN LATERAL (
+      SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (p.tk, p.ns) FOR NO KEY UPDATE) h
+), able AS MATERIALIZED (  -- joined to "held" so that heads are locked first, as a prune does
+  SELECT p.* FROM put p LEFT JOIN held USING (ord)
    WHERE (p.needs IS NULL OR (
        SELECT true FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) AND c.digest = p.base
@@ -28,10 +32,6 @@ WITH put AS MATERIALIZED (
      AND NOT (p.claim = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
-), held AS MATERIALIZED (
-  SELECT p.ord, h.seq, h.id, h.digest
-    FROM put p CROSS JOIN LATERAL (
-      SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (p.tk, p.ns) FOR NO KEY UPDATE) h
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
     FROM able p JOIN held USING (ord)
@@ -92,7 +92,7 @@ WITH held AS MATERIALIZED (
   SELECT seq, id, digest FROM {schema}.head WHERE (tk, ns) = ($1::uuid, $2::text)
      FOR NO KEY UPDATE
 ), able AS MATERIALIZED (
-  SELECT true FROM (SELECT 1) AS one
+  SELECT true FROM (SELECT 1) AS one LEFT JOIN held ON true
    WHERE ($12::text IS NULL OR (
        SELECT true FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $12) AND c.digest = $13::bytea FOR KEY SHARE))
@@ -189,7 +189,8 @@ SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::b
  WHERE NOT EXISTS (
    SELECT FROM {schema}.write w
     WHERE (w.tk, w.ns, w.id, w.task) = ($1, $2, $3, $4) AND w.slot >= 0 AND w.digest = $8)
-ON CONFLICT DO NOTHING;
+ON CONFLICT DO NOTHING
+RETURNING true;
 
 -- read_head: The head with its record, chunks and pending writes in one round trip.
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.

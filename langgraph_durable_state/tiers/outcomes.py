@@ -1,0 +1,71 @@
+"""What became of a put, told from what the storing statement saw: written once for every tier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..words import Claim, Digest, Head, Kept, Lost, Outcome, ParentGone, Put, PutWrites, Won
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the statement saw: the put's place in the order if it won, the head it met, and
+    whether it was able to win (what it needs is there, and it is not stored already)."""
+
+    seq: int | None
+    head: Head | None
+    able: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A checkpoint as stored now, if it is, and the id of its namespace's head."""
+
+    seq: int | None
+    digest: Digest | None
+    refused: bool | None
+    head: str | None
+
+
+class Store(Protocol):
+    """What is asked of a tier about a put that did not win."""
+
+    async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
+        """Tries again."""
+
+    async def standing(self, put: Put, id: str) -> Standing:
+        """A checkpoint of the put's namespace."""
+
+    async def keep_aside(self, put: Put, refused: bool) -> int | None:
+        """Stores the put beside the head; its place in the order, None if it could not be."""
+
+
+async def outcome(store: Store, put: Put, seen: Seen) -> Outcome:
+    """What became of `put`; one that lost is kept."""
+    if seen.seq is not None:
+        return Won(seen.seq)
+    head = seen.head
+    if head is not None and head.digest == put.digest:
+        return Won(head.seq, repeated=True)  # an acknowledgement was lost
+    if not seen.able and put.claim is Claim.HEAD and head and head.digest == put.expected:
+        return ParentGone()
+    return await _aside(store, put)
+
+
+async def _aside(store: Store, put: Put) -> Outcome:
+    """A put that did not win: it is there already, or must be sent anew, or is kept, or lost."""
+    found = await store.standing(put, put.id)
+    if found.digest == put.digest and found.seq is not None:
+        if found.refused:
+            return Lost(found.head)
+        return Kept(found.seq) if put.claim is Claim.ASIDE else Won(found.seq, repeated=True)
+    if put.claim is Claim.ANY:
+        if put.needs is not None and (await store.standing(put, put.needs)).digest != put.base:
+            return ParentGone()
+        return (await store.commit([put]))[0]  # a race to open the namespace: once more
+    kept = await store.keep_aside(put, put.claim is not Claim.ASIDE)
+    if kept is None and found.head is not None and put.refers is not None:
+        return ParentGone()
+    return Lost(found.head) if put.claim is not Claim.ASIDE or kept is None else Kept(kept)

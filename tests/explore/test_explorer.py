@@ -1,0 +1,199 @@
+"""Every interleaving and one crash of small scenarios; and that the explorer would see a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from math import comb
+from typing import Any
+
+import pytest
+
+from langgraph_durable_state.drivers.memory import MemoryDurable
+from langgraph_durable_state.drivers.memory_world import Rows
+from langgraph_durable_state.words import Head, Put, Thread
+from tests.explore import removals, scenarios
+from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
+from tests.explore.scenarios import Stored
+
+LEAST: Mapping[type[Stored], int] = {
+    # Two puts: see `two_puts`. A put that wins has 3 parts (to the commit, to its answer, to the
+    # end), writes too; prune 5 (heads, chain, the removal and its answer). Without crashes and
+    # failures parts of a and b steps interleave in at least comb(a + b, a) ways.
+    scenarios.TwoPuts: 146,
+    scenarios.TwoFirstPuts: 146,
+    scenarios.TwoPutsOfOneProcess: 146,
+    scenarios.ForkBesidePut: comb(6, 3),
+    scenarios.PutBesideWrites: comb(6, 3),
+    scenarios.PutBesideItsParentsWrites: comb(6, 3),
+    removals.PutBesidePrune: comb(8, 3),
+    removals.ForkBesidePrune: comb(8, 3),
+    # Apart, a step and its answer are one part: a loser has 3 (commit, standing, keep), prune 3.
+    removals.LoserBesidePrune: comb(6, 3),
+    removals.WritesBesidePrune: comb(7, 3),
+    removals.RepeatedWritesBesidePrune: comb(6, 3),
+    # The winner commits and raises the copy, the loser has 3 parts: 4 orders for each winner;
+    # the reader's two steps (read, fetch) fall anywhere between those five.
+    scenarios.TwoPutsAndReader: 2 * 4 * comb(7, 2),
+    # Five of the run's steps use the hot tier: raise and its answer, fetch, raise and its answer.
+    scenarios.HotFails: 2**5,
+    scenarios.HotFailsBesideReader: comb(7, 2),
+    scenarios.LostAnswer: 1 + 2 * 2,
+    # Two steps to read and one more if the copy is gone; deletion, drop, commit, raise.
+    removals.ReadBesideDelete: comb(6, 2),
+}
+
+
+@pytest.mark.parametrize("scenario", LEAST, ids=lambda s: s.__name__)
+def test_every_schedule_of(scenario: type[Stored]) -> None:
+    """What must hold holds after each."""
+    count = explore(scenario)
+    print(f"{scenario.__name__}: {count} schedules")
+    assert count >= LEAST[scenario]
+
+
+def two_puts(winner: int = 3, loser: int = 6) -> int:
+    """The schedules of two puts with one crash, counted without running any.
+
+    Whoever commits first (its second part) wins; the loser looks what is there and keeps its
+    record. After a crash there is one way to go on; one is possible after each part of a task
+    that has not ended with it, and for either task before anything.
+    """
+
+    def count(at: tuple[int, int], first: int | None) -> int:
+        ends = [9 if first is None else winner if first == i else loser for i in (0, 1)]
+        live = [i for i in (0, 1) if at[i] < ends[i]]
+        total = 0 if live else 1
+        for i in live:
+            now = (at[0] + (i == 0), at[1] + (i == 1))
+            wins = first is None and now[i] == 2
+            end = winner if wins or first == i else loser
+            total += (now[i] < end) + count(now, i if wins else first)
+        return total
+
+    return 2 + count((0, 0), None)
+
+
+def test_the_schedules_of_two_puts_are_all_there() -> None:
+    assert explore(scenarios.TwoPuts) == two_puts() == 146
+
+
+class _Counting(Scenario):
+    """Two tasks of two and three switch points."""
+
+    crashes = 0
+    seen: list[str]
+
+    def begin(self) -> Sequence[Coroutine[Any, Any, Any]]:
+        self.order = ""
+        return [self.task("a", 2), self.task("b", 3)]
+
+    async def task(self, name: str, points: int) -> None:
+        for _ in range(points):
+            self.order += name
+            await switch("point")
+        self.order += name
+
+    def check(self, *tasks: Task) -> None:
+        self.seen.append(self.order)
+
+
+def test_every_order_comes_exactly_once() -> None:
+    class Orders(_Counting):
+        seen: list[str] = []  # noqa: RUF012
+
+    assert explore(Orders) == comb(7, 3) == len(set(Orders.seen)) == len(Orders.seen)
+    assert Orders.seen[0] == "aaabbbb"
+
+
+def test_a_task_crashes_at_each_of_its_points() -> None:
+    """Once before anything and after each part but the last."""
+
+    class One(_Counting):
+        crashes = 1
+        seen: list[str] = []  # noqa: RUF012
+
+        def begin(self) -> Sequence[Coroutine[Any, Any, Any]]:
+            self.order = ""
+            return [self.task("a", 2)]
+
+    assert explore(One) == 4
+    assert sorted(One.seen) == ["", "a", "aa", "aaa"]
+
+
+# -- faults that are planted -----------------------------------------------------------------
+
+
+class ComparesNothing(MemoryDurable):
+    """A put becomes the head whatever the head is."""
+
+    def claims(self, put: Put, head: Head | None) -> bool:
+        return True
+
+
+class KeepsNoLoser(MemoryDurable):
+    """A refused put is answered, and forgotten."""
+
+    async def keep_aside(self, put: Put, refused: bool) -> int | None:
+        return 0
+
+
+class PrunesBlindly(MemoryDurable):
+    """What is to be kept was chosen before the head moved."""
+
+    def unmoved(self, now: Mapping[str, Head], then: Mapping[str, Head]) -> bool:
+        return True
+
+
+class SweepsWrites(MemoryDurable):
+    """Chunks that only pending writes refer to are swept."""
+
+    async def keep(self, thread: Thread, *args: Any) -> bool:
+        rows = self._world.rows(thread)
+        done = await super().keep(thread, *args)
+        bare = Rows(checkpoints=dict(rows.checkpoints), chunks=dict(rows.chunks))
+        bare.sweep()
+        rows.chunks = bare.chunks
+        return done
+
+
+class TrustsTheBase(MemoryDurable):
+    """A put may refer to chunks of a checkpoint that is gone."""
+
+    def able(self, put: Put) -> bool:
+        return True
+
+
+FAULTS: Sequence[tuple[type[Stored], type[MemoryDurable]]] = [
+    (scenarios.TwoPuts, ComparesNothing),
+    (scenarios.TwoFirstPuts, ComparesNothing),
+    (scenarios.TwoPutsAndReader, ComparesNothing),
+    (scenarios.TwoPuts, KeepsNoLoser),
+    (removals.PutBesidePrune, PrunesBlindly),
+    (removals.WritesBesidePrune, SweepsWrites),
+    (removals.ForkBesidePrune, TrustsTheBase),
+]
+
+
+def planted(scenario: type[Stored], fault: type[MemoryDurable]) -> Callable[[], Stored]:
+    return type("Planted", (scenario,), {"durable": fault})
+
+
+@pytest.mark.parametrize(
+    ("scenario", "fault"), FAULTS, ids=lambda kind: getattr(kind, "__name__", "?")
+)
+def test_a_planted_fault_is_found(scenario: type[Stored], fault: type[MemoryDurable]) -> None:
+    """By a schedule that fails again when it is replayed."""
+    with pytest.raises(FoundError) as found:
+        explore(planted(scenario, fault))
+    schedule = found.value.schedule
+    with pytest.raises(FoundError, match=schedule) as again:
+        replay(planted(scenario, fault), schedule)
+    assert again.value.schedule == schedule
+
+
+def test_a_schedule_is_replayed_step_by_step() -> None:
+    """A part that cannot follow is named, with what could."""
+    replay(scenarios.TwoPuts, "0,0,0,1,1,1,1,1,1")
+    replay(scenarios.TwoPuts, "0,0,0x,1,1,1,1,1,1")
+    with pytest.raises(ValueError, match="'7' cannot follow"):
+        replay(scenarios.TwoPuts, "0,7")
