@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from .errors import ConflictError
 
 T = TypeVar("T")
 
-TRIES = 5
+TRIES = 8
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+"""Seconds: a loser that begins again at once would cut off the winner in the middle of its run."""
+
+
+def _pauses(tries: int) -> Iterator[float]:
+    """Exponential back-off with full jitter (M. Brooker, AWS Architecture Blog, 2015), never
+    below half of its bound."""
+    for i in range(tries - 1):
+        bound = min(FIRST_PAUSE * 2**i, LONGEST_PAUSE)
+        yield random.uniform(bound / 2, bound)
 
 
 def rerun_on_conflict(call: Callable[[], T], *, tries: int = TRIES) -> T:
     """What `call` returns, called again while it meets a `ConflictError`.
 
-    Each call starts from the head as it is then. Work with effects outside the state may run
-    more than once.
+    Each call starts from the head as it is then, after a pause that grows from a tenth of a
+    second to five. Whoever puts first wins: a call that begins while another run is between two
+    of its steps cuts that one off, which then meets the conflict. Work with effects outside the
+    state may run more than once.
 
     Args:
         call: such as ``lambda: graph.invoke(question, config)``.
@@ -25,19 +41,19 @@ def rerun_on_conflict(call: Callable[[], T], *, tries: int = TRIES) -> T:
     Raises:
         ConflictError: of the last try.
     """
-    for _ in range(tries - 1):
+    for pause in _pauses(tries):
         try:
             return call()
         except ConflictError:
-            continue
+            time.sleep(pause)
     return call()
 
 
 async def arerun_on_conflict(call: Callable[[], Awaitable[T]], *, tries: int = TRIES) -> T:
     """What `call` returns once awaited; see `rerun_on_conflict`."""
-    for _ in range(tries - 1):
+    for pause in _pauses(tries):
         try:
             return await call()
         except ConflictError:
-            continue
+            await asyncio.sleep(pause)
     return await call()

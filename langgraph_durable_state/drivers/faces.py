@@ -49,7 +49,7 @@ class Faces:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._breakers = Breakers(Breaker(), Breaker())
+        self._breakers = Breakers(Breaker("Postgres"), Breaker("Redis"))
         self._blocking: Driver | None = None
         self._native: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Driver] = (
             weakref.WeakKeyDictionary()

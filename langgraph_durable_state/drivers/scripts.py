@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,8 +10,6 @@ from redis import exceptions
 from ..errors import UnavailableError
 from ..tiers.statements import script
 from .breaker import Breaker
-
-logger = logging.getLogger("langgraph_durable_state")
 
 
 class ScriptClient(Protocol):
@@ -47,9 +44,9 @@ class GuardedScripts:
             answer = await self._call(name, keys, args)
         except exceptions.RedisError as error:
             if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
-                if not self._breaker.is_open:
-                    logger.warning("Redis failed and is used again once it answers: %s", error)
-                self._breaker.failed()
+                self._breaker.failed(error)
+            else:
+                self._breaker.refused(error)
             raise UnavailableError("redis", str(error) or type(error).__name__) from error
         self._breaker.succeeded()
         return answer

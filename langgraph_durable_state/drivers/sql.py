@@ -150,7 +150,7 @@ class PooledSql:
         except Exception as error:
             known = translated(error)
             if isinstance(known, UnavailableError) and not isinstance(error, OverloadError):
-                self._breaker.failed()
+                self._breaker.failed(known)
             else:
                 self._breaker.succeeded()
             if known is error:

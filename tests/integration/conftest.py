@@ -1,0 +1,48 @@
+"""The faces and tiers that the tests of known failures run under."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.cases import FACES, TIERS, Face, Store
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> Face:
+    """One face after the other; the blocking one has threads for all that a test does at once."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
+    return Face(request.param)
+
+
+@pytest.fixture(params=TIERS)
+def tier(request: pytest.FixtureRequest) -> str:
+    """Who answers a fresh reader."""
+    return str(request.param)
+
+
+@pytest.fixture
+async def ends_in_loop() -> AsyncIterator[AsyncExitStack]:
+    """What the test opened, closed within its loop."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def store(
+    postgres_url: str, redis_url: str, face: Face, tier: str, ends_in_loop: AsyncExitStack
+) -> Store:
+    """Both tiers, read back on one face from one of them."""
+    return Store(postgres_url, redis_url, face, tier, ends_in_loop)
+
+
+@pytest.fixture
+async def hot_store(
+    postgres_url: str, redis_url: str, face: Face, ends_in_loop: AsyncExitStack
+) -> Store:
+    """Both tiers, read back on one face from Redis."""
+    return Store(postgres_url, redis_url, face, "hot", ends_in_loop)
