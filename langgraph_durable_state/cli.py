@@ -102,7 +102,7 @@ def _app() -> "typer.Typer":
         """
         from rich.console import Console
 
-        from .demo import run
+        from .demo.story import run
 
         if not run(Console()):
             raise typer.Exit(FAILED)

@@ -18,8 +18,9 @@ from ..errors import EvolutionError
 from ..words import ChunkRow, Digest, Place, RecordRow, Typed, WriteRow
 from . import dictionary
 from . import digest as digests
-from .chunking import Channel, Chunk, Piece, Shape
+from .chunking import Channel, Shape
 from .keys import decoded, encoded
+from .matching import Chunk, Piece
 
 Compression = Literal["zstd", "lz4", "none"]
 

@@ -10,8 +10,9 @@ from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import ERROR
 
 from ..decisions import codec, keys, projection
-from ..decisions.chunking import Channel, Chunk, Weaver
+from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
+from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import untagged
 from ..words import Claim, Digest, Place, Put, PutWrites, WriteRow

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from langgraph.checkpoint.base import CheckpointTuple
 
 from ..decisions import keys, projection
-from ..decisions.chunking import Chunk
 from ..decisions.codec import Record
+from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..ports import Durable
 from ..words import Found, Listing, Place

@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..decisions import codec
-from ..decisions.chunking import Channel, Chunk
+from ..decisions.chunking import Channel
 from ..decisions.codec import Blobs, Record, Unsound
+from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..ports import Durable
 from ..words import Digest, Page, Place, RecordRow

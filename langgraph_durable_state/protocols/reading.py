@@ -8,9 +8,10 @@ from typing import Any
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 
 from ..decisions import codec
-from ..decisions.chunking import Channel, Chunk, items_of
+from ..decisions.chunking import Channel, items_of
 from ..decisions.codec import Batch, Blobs, Record, Unsound
 from ..decisions.copying import copied
+from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import Tagged
 from ..errors import CorruptionError

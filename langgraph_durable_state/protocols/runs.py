@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..decisions.chunking import Chunk
 from ..decisions.codec import Record
+from ..decisions.matching import Chunk
 from ..decisions.versions import Tagged, run_of
 from ..errors import ConflictError
 from ..words import Claim, Digest, Place

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..decisions import codec, retention
-from ..decisions.chunking import Chunk
 from ..decisions.codec import Blobs, Record, Unsound
+from ..decisions.matching import Chunk
 from ..decisions.rechaining import Rechained
 from ..decisions.serializing import Serializer
 from ..errors import ConflictError, UsageError

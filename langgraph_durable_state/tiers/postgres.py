@@ -27,7 +27,7 @@ from ..words import (
     Thread,
     WriteRow,
 )
-from . import arrays
+from . import arrays, bind
 from .outcomes import Seen, Standing, outcome
 from .statements import schema_sql
 
@@ -67,7 +67,7 @@ class PostgresTier:
                 return [await self._write_one(item)]
         puts = [item for item in batch if isinstance(item, Put)]
         writes = [item for item in batch if isinstance(item, PutWrites)]
-        rows = await self._sql.fetch("commit", _commit_params(puts, writes))
+        rows = await self._sql.fetch("commit", bind.commit(puts, writes))
         told = {row[0]: row[1:6] for row in rows if row[0] is not None}
         first = {row[6:10] for row in rows if row[0] is None}
         outcomes: dict[int, Outcome] = {}
@@ -92,14 +92,14 @@ class PostgresTier:
             arrays.int_(min(put.size, _LARGEST)),
             arrays.text(put.needs),
             put.base,
-            *_thread_params(put.place.thread)[1:],
-            *_chunk_params(put.chunks),
+            *bind.thread(put.place.thread)[1:],
+            *bind.chunks(put.chunks),
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
     async def _write_one(self, item: PutWrites) -> Outcome:
         row = item.rows[0]
-        if await self._sql.fetch("write_one", _write_params_one(item, row, row.slot)):
+        if await self._sql.fetch("write_one", bind.one_write(item, row, row.slot)):
             return Stored()
         return await self._store_differing(item, set())
 
@@ -117,7 +117,7 @@ class PostgresTier:
             put.record,
             put.metadata,
             keys.packed(put.numbers),
-            *_chunk_params(put.chunks),
+            *bind.chunks(put.chunks),
             put.refers,
             put.size,
             refused,
@@ -132,7 +132,7 @@ class PostgresTier:
         stored = True
         for row in item.rows:
             if row.slot == 0 and (*where, row.task) not in first:
-                params = _write_params_one(item, row, differing_slot(row.digest))
+                params = bind.one_write(item, row, differing_slot(row.digest))
                 stored = bool(await self._sql.fetch("differ", params))
         return Stored(repeated=not stored)
 
@@ -208,7 +208,7 @@ class PostgresTier:
     ) -> dict[tuple[str, str], tuple[WriteRow, ...]]:
         if not ids:
             return {}
-        params = (thread.key, *_pairs(ids))
+        params = (thread.key, *bind.pairs(ids))
         found: defaultdict[tuple[str, str], list[WriteRow]] = defaultdict(list)
         for ns, id, task, slot, path, n, digest, data, chunks in await self._sql.fetch(
             "writes", params
@@ -254,7 +254,7 @@ class PostgresTier:
         return [(_thread(row), row[5], row[6]) for row in rows]
 
     async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> Sequence[str]:
-        where = (thread.key, *_pairs(doomed))
+        where = (thread.key, *bind.pairs(doomed))
         steps = ["settle_heads", "drop_heads", "sweep_chunks", "drop_thread"]
         await self._sql.transaction(
             [
@@ -280,7 +280,7 @@ class PostgresTier:
         await self._sql.transaction(
             [
                 ("lock_heads", (thread.key,)),
-                ("remove_all_but", (thread.key, *_pairs(kept))),
+                ("remove_all_but", (thread.key, *bind.pairs(kept))),
                 ("sweep_chunks", (thread.key,)),
             ],
             go_on=unmoved,
@@ -301,12 +301,12 @@ class PostgresTier:
         chunks = (source.key, target.key, arrays.bigints(sorted(numbers)))
         steps: list[tuple[str, Sequence[object]]] = [
             ("copy_chunks", chunks),
-            ("copy_rows", (source.key, target.key, *_record_params(rows))),
-            ("copy_writes", (target.key, *_write_params(writes))),
+            ("copy_rows", (source.key, target.key, *bind.record_rows(rows))),
+            ("copy_writes", (target.key, *bind.write_rows(writes))),
         ]
         if heads:
-            steps.append(("copy_thread", _thread_params(target)))
-            steps.append(("copy_heads", (target.key, *_pairs(heads))))
+            steps.append(("copy_thread", bind.thread(target)))
+            steps.append(("copy_heads", (target.key, *bind.pairs(heads))))
         await self._sql.transaction(steps)
 
 
@@ -321,20 +321,8 @@ def _thread(row: Sequence[Any]) -> Thread:
     return Thread(keys.decoded(tenant), keys.decoded(id), key, *owners)
 
 
-def _thread_params(thread: Thread) -> tuple[object, ...]:
-    return (thread.key, *(None if t is None else keys.encoded(t) for t in _names(thread)))
-
-
-def _names(thread: Thread) -> tuple[str, str, str | None, str | None]:
-    return thread.tenant, thread.id, thread.user, thread.session
-
-
 def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:
     return {no for row in rows for no in row.numbers}
-
-
-def _pairs(pairs: Sequence[tuple[str, str]]) -> tuple[arrays.TextArray, arrays.TextArray]:
-    return arrays.texts(ns for ns, _ in pairs), arrays.texts(id for _, id in pairs)
 
 
 def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
@@ -361,95 +349,8 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     return Found(head, row, chunks, tuple(found))
 
 
-def _commit_params(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ...]:
-    sent: dict[tuple[UUID, int], tuple[str | None, ChunkRow]] = {
-        (p.place.thread.key, c.no): (p.place.ns, c) for p in puts for c in p.chunks
-    }
-    sent |= {(w.place.thread.key, c.no): (None, c) for w in writes for c in w.chunks}
-    chunks = [(key, ns, chunk) for (key, _), (ns, chunk) in sent.items()]
-    batches = [(w.place, row) for w in writes for row in w.rows]
-    names = [_names(p.place.thread) for p in puts]
-    return (
-        arrays.uuids(p.place.thread.key for p in puts),
-        arrays.texts(p.place.ns for p in puts),
-        arrays.texts(p.id for p in puts),
-        arrays.texts(p.parent for p in puts),
-        arrays.ints(p.claim for p in puts),
-        arrays.byteas(p.expected for p in puts),
-        arrays.byteas(p.digest for p in puts),
-        arrays.byteas(p.record for p in puts),
-        arrays.texts(p.metadata for p in puts),
-        arrays.byteas(keys.packed(p.numbers) for p in puts),
-        arrays.ints(min(p.size, _LARGEST) for p in puts),
-        arrays.texts(p.needs for p in puts),
-        arrays.byteas(p.base for p in puts),
-        *(
-            arrays.byteas(None if n[i] is None else keys.encoded(n[i] or "") for n in names)
-            for i in range(4)
-        ),
-        arrays.uuids(key for key, _, _ in chunks),
-        arrays.texts(ns for _, ns, _ in chunks),
-        arrays.bigints(c.no for _, _, c in chunks),
-        arrays.byteas(c.digest for _, _, c in chunks),
-        arrays.byteas(c.blob for _, _, c in chunks),
-        arrays.uuids(place.thread.key for place, _ in batches),
-        *_write_params([(place.ns, row) for place, row in batches]),
-    )
-
-
-def _write_params(writes: Sequence[tuple[str, WriteRow]]) -> tuple[arrays.Array, ...]:
-    return (
-        arrays.texts(ns for ns, _ in writes),
-        arrays.texts(w.id for _, w in writes),
-        arrays.texts(w.task for _, w in writes),
-        arrays.ints(w.slot for _, w in writes),
-        arrays.texts(w.path for _, w in writes),
-        arrays.ints(w.n for _, w in writes),
-        arrays.byteas(w.digest for _, w in writes),
-        arrays.byteas(keys.packed(w.numbers) for _, w in writes),
-        arrays.byteas(w.blob for _, w in writes),
-    )
-
-
 def _seen(
     seq: int | None, id: str | None, head_seq: int | None, digest: Digest | None, able: bool
 ) -> Seen:
     head = Head(id, head_seq, digest) if id and head_seq and digest else None
     return Seen(seq, head, able)
-
-
-def _write_params_one(item: PutWrites, row: WriteRow, slot: int) -> tuple[object, ...]:
-    return (
-        item.place.thread.key,
-        arrays.text(item.place.ns),
-        arrays.text(row.id),
-        arrays.text(row.task),
-        arrays.int_(slot),
-        arrays.text(row.path),
-        arrays.int_(row.n),
-        row.digest,
-        keys.packed(row.numbers),
-        row.blob,
-        *_chunk_params([chunk for chunk in item.chunks if chunk.no in row.numbers]),
-    )
-
-
-def _chunk_params(chunks: Sequence[ChunkRow]) -> tuple[arrays.Array, ...]:
-    return (
-        arrays.bigints(c.no for c in chunks),
-        arrays.byteas(c.digest for c in chunks),
-        arrays.byteas(c.blob for c in chunks),
-    )
-
-
-def _record_params(rows: Sequence[RecordRow]) -> tuple[arrays.Array, ...]:
-    return (
-        arrays.texts(r.ns for r in rows),
-        arrays.texts(r.id for r in rows),
-        arrays.bigints(r.seq for r in rows),
-        arrays.texts(r.parent for r in rows),
-        arrays.byteas(r.digest for r in rows),
-        arrays.byteas(r.record for r in rows),
-        arrays.byteas(keys.packed(r.numbers) for r in rows),
-        arrays.bools(r.refused for r in rows),
-    )

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import langgraph_durable_state
-from langgraph_durable_state import demo
+from langgraph_durable_state.demo import story as demo
 
 ROOT = Path(langgraph_durable_state.__file__).parent.parent
 

@@ -12,14 +12,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_durable_state.decisions import codec
-from langgraph_durable_state.decisions.chunking import (
-    FAN_OUT,
-    LARGEST_ITEMS,
-    Channel,
-    Weaver,
-    joined,
-)
+from langgraph_durable_state.decisions.chunking import Channel, Weaver, joined
 from langgraph_durable_state.decisions.codec import Blobs
+from langgraph_durable_state.decisions.matching import FAN_OUT, LARGEST_ITEMS
 from langgraph_durable_state.decisions.serializing import Serializer
 from langgraph_durable_state.protocols.reading import Reader
 

@@ -23,9 +23,10 @@ from langgraph.types import Command, StateSnapshot
 from rich.console import Console
 from rich.text import Text
 
-from . import _demo_report as report
-from . import embedded
-from ._demo_agent import (
+from .. import embedded
+from ..saver import DurableSaver
+from . import report
+from .agent import (
     HOTEL,
     OTHER_HOTEL,
     REQUEST,
@@ -37,7 +38,7 @@ from ._demo_agent import (
     text_of,
     trip_agent,
 )
-from ._demo_stage import (
+from .stage import (
     CheckFailedError,
     Stage,
     Worker,
@@ -45,15 +46,14 @@ from ._demo_stage import (
     kill_redis,
     redis_answers,
 )
-from ._demo_storage import (
+from .storage import (
     hot_checkpoint,
     postgres_sizes,
     redis_bytes,
     rewriting,
     thread_bytes,
 )
-from ._demo_worker import Task, tools_in
-from .saver import DurableSaver
+from .worker import Task, tools_in
 
 THREAD = "lisbon"
 CHAT = "long chat"

@@ -11,9 +11,9 @@ import psycopg
 import redis
 from langchain_core.runnables import RunnableConfig
 
-from .decisions.keys import hot_key, named
-from .saver import DurableSaver
-from .words import Place
+from ..decisions.keys import hot_key, named
+from ..saver import DurableSaver
+from ..words import Place
 
 SCHEMA = "durable_state"
 PREFIX = "durable_state"

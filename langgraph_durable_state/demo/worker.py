@@ -1,6 +1,6 @@
 """One process of `durable-state demo`: runs the agent for one task and reports on its output.
 
-It is started as ``python -m langgraph_durable_state._demo_worker TASK`` with a `Task` as JSON. Each
+It is started as ``python -m langgraph_durable_state.demo.worker TASK`` with a `Task` as JSON. Each
 line of its output is an event as JSON; where it waits, it waits for a line of input, so it ends
 when whoever started it is gone.
 """
@@ -20,9 +20,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.types import Command
 
-from ._demo_agent import Journal, trip_agent
-from .errors import ConflictError
-from .saver import DurableSaver
+from ..errors import ConflictError
+from ..saver import DurableSaver
+from .agent import Journal, trip_agent
 
 
 @dataclass(frozen=True, slots=True)

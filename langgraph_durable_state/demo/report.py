@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from ._demo_agent import Entry
-from ._demo_storage import TableSize
+from .agent import Entry
+from .storage import TableSize
 
 
 def work_table(entries: Sequence[Entry]) -> Table:

@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from ._demo_worker import Task
+from .worker import Task
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class Worker:
         self.task = task
         self._errors = TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "langgraph_durable_state._demo_worker", task.argument()],
+            [sys.executable, "-m", "langgraph_durable_state.demo.worker", task.argument()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -1,0 +1,111 @@
+"""Words to the parameters of the named statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from ..decisions import keys
+from ..words import ChunkRow, Put, PutWrites, RecordRow, Thread, WriteRow
+from . import arrays
+
+_LARGEST = 2**31 - 1
+
+
+def thread(thread: Thread) -> tuple[object, ...]:
+    return (thread.key, *(None if t is None else keys.encoded(t) for t in _names(thread)))
+
+
+def _names(thread: Thread) -> tuple[str, str, str | None, str | None]:
+    return thread.tenant, thread.id, thread.user, thread.session
+
+
+def pairs(pairs: Sequence[tuple[str, str]]) -> tuple[arrays.TextArray, arrays.TextArray]:
+    return arrays.texts(ns for ns, _ in pairs), arrays.texts(id for _, id in pairs)
+
+
+def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ...]:
+    sent: dict[tuple[UUID, int], tuple[str | None, ChunkRow]] = {
+        (p.place.thread.key, c.no): (p.place.ns, c) for p in puts for c in p.chunks
+    }
+    sent |= {(w.place.thread.key, c.no): (None, c) for w in writes for c in w.chunks}
+    chunks = [(key, ns, chunk) for (key, _), (ns, chunk) in sent.items()]
+    batches = [(w.place, row) for w in writes for row in w.rows]
+    names = [_names(p.place.thread) for p in puts]
+    return (
+        arrays.uuids(p.place.thread.key for p in puts),
+        arrays.texts(p.place.ns for p in puts),
+        arrays.texts(p.id for p in puts),
+        arrays.texts(p.parent for p in puts),
+        arrays.ints(p.claim for p in puts),
+        arrays.byteas(p.expected for p in puts),
+        arrays.byteas(p.digest for p in puts),
+        arrays.byteas(p.record for p in puts),
+        arrays.texts(p.metadata for p in puts),
+        arrays.byteas(keys.packed(p.numbers) for p in puts),
+        arrays.ints(min(p.size, _LARGEST) for p in puts),
+        arrays.texts(p.needs for p in puts),
+        arrays.byteas(p.base for p in puts),
+        *(
+            arrays.byteas(None if n[i] is None else keys.encoded(n[i] or "") for n in names)
+            for i in range(4)
+        ),
+        arrays.uuids(key for key, _, _ in chunks),
+        arrays.texts(ns for _, ns, _ in chunks),
+        arrays.bigints(c.no for _, _, c in chunks),
+        arrays.byteas(c.digest for _, _, c in chunks),
+        arrays.byteas(c.blob for _, _, c in chunks),
+        arrays.uuids(place.thread.key for place, _ in batches),
+        *write_rows([(place.ns, row) for place, row in batches]),
+    )
+
+
+def write_rows(writes: Sequence[tuple[str, WriteRow]]) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.texts(ns for ns, _ in writes),
+        arrays.texts(w.id for _, w in writes),
+        arrays.texts(w.task for _, w in writes),
+        arrays.ints(w.slot for _, w in writes),
+        arrays.texts(w.path for _, w in writes),
+        arrays.ints(w.n for _, w in writes),
+        arrays.byteas(w.digest for _, w in writes),
+        arrays.byteas(keys.packed(w.numbers) for _, w in writes),
+        arrays.byteas(w.blob for _, w in writes),
+    )
+
+
+def one_write(item: PutWrites, row: WriteRow, slot: int) -> tuple[object, ...]:
+    return (
+        item.place.thread.key,
+        arrays.text(item.place.ns),
+        arrays.text(row.id),
+        arrays.text(row.task),
+        arrays.int_(slot),
+        arrays.text(row.path),
+        arrays.int_(row.n),
+        row.digest,
+        keys.packed(row.numbers),
+        row.blob,
+        *chunks([chunk for chunk in item.chunks if chunk.no in row.numbers]),
+    )
+
+
+def chunks(chunks: Sequence[ChunkRow]) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.bigints(c.no for c in chunks),
+        arrays.byteas(c.digest for c in chunks),
+        arrays.byteas(c.blob for c in chunks),
+    )
+
+
+def record_rows(rows: Sequence[RecordRow]) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.texts(r.ns for r in rows),
+        arrays.texts(r.id for r in rows),
+        arrays.bigints(r.seq for r in rows),
+        arrays.texts(r.parent for r in rows),
+        arrays.byteas(r.digest for r in rows),
+        arrays.byteas(r.record for r in rows),
+        arrays.byteas(keys.packed(r.numbers) for r in rows),
+        arrays.bools(r.refused for r in rows),
+    )

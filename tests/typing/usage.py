@@ -1,0 +1,64 @@
+"""How users write it, for a type checker: `test_public_types.py` runs mypy over this file."""
+
+from collections.abc import Awaitable
+from typing import assert_type
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from langgraph_durable_state import (
+    ConflictError,
+    CorruptionError,
+    DurableSaver,
+    DurableStateError,
+    UnavailableError,
+    ValueRefusedError,
+    arerun_on_conflict,
+    rerun_on_conflict,
+)
+
+saver = DurableSaver("postgresql://", "redis://", on_conflict="fork", head_cache_bytes=0)
+as_langgraph_sees_it: BaseCheckpointSaver[str] = saver
+DurableSaver(ConnectionPool("", open=False))
+DurableSaver(AsyncConnectionPool("", open=False), compression="none")
+assert_type(DurableSaver.embedded("./state", timeout=1.0), DurableSaver)
+assert_type(DurableSaver.ddl(), str)
+
+config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+assert_type(saver.get_tuple(config), CheckpointTuple | None)
+saver.copy_thread("a", "b", latest_only=True)
+
+with saver as opened:
+    assert_type(opened, DurableSaver)
+
+
+def answer() -> int:
+    return 1
+
+
+async def aanswer() -> int:
+    async with saver as also_opened:
+        assert_type(also_opened, DurableSaver)
+    return 1
+
+
+assert_type(rerun_on_conflict(answer), int)
+pending: Awaitable[int] = arerun_on_conflict(aanswer, tries=2)
+
+try:
+    saver.setup()
+except ConflictError as error:
+    assert_type((error.thread, error.expected, error.refused), tuple[str, str | None, str | None])
+except CorruptionError as error:
+    assert_type((error.checkpoint, error.channel), tuple[str, str | None])
+except UnavailableError as error:
+    assert_type((error.tier, error.retryable), tuple[str, bool])
+except ValueRefusedError as error:
+    assert_type((error.where, error.reason), tuple[str, str])
+except DurableStateError:
+    pass
+
+DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
+DurableSaver(5)  # type: ignore[arg-type]
+DurableSaver("", colour="red")  # type: ignore[call-arg]

@@ -1,0 +1,93 @@
+"""Stored formats are read for ever: bytes of every format that was ever written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from langgraph_durable_state.decisions import codec, dictionary
+from langgraph_durable_state.decisions.codec import Blobs
+from langgraph_durable_state.decisions.keys import named
+from langgraph_durable_state.decisions.serializing import Serializer
+from langgraph_durable_state.protocols.reading import Reader
+from langgraph_durable_state.words import ChunkRow, Place, RecordRow, WriteRow
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+def test_the_dictionary_never_changes() -> None:
+    """Blobs of method 1 can only be read with the very bytes they were written with."""
+    assert hashlib.sha256(dictionary.VERSION_1).hexdigest() == (
+        "4e91f83260665c9e11c69d67c74f85e7ff54d85dd82a8556466c92ea3324b5bf"
+    )
+
+
+def test_format_1_is_read() -> None:
+    """A rope, a map, inline values and pending writes, as version 0.1 stored them."""
+    stored: dict[str, Any] = json.loads((GOLDEN / "format-1.json").read_text())
+    place = Place(named(stored["tenant"], stored["thread"]), stored["ns"])
+    chunks = {
+        no: ChunkRow(no, bytes.fromhex(digest), bytes.fromhex(blob))
+        for no, digest, blob in stored["chunks"]
+    }
+    row = stored["row"]
+    record_row = RecordRow(
+        place.ns,
+        row["id"],
+        row["parent"],
+        1,
+        bytes.fromhex(row["digest"]),
+        bytes.fromhex(row["record"]),
+        tuple(row["numbers"]),
+    )
+    writes = [
+        WriteRow(
+            w["id"],
+            w["task"],
+            w["slot"],
+            w["path"],
+            w["n"],
+            bytes.fromhex(w["digest"]),
+            bytes.fromhex(w["blob"]),
+            tuple(w["numbers"]),
+        )
+        for w in stored["writes"]
+    ]
+    reader = Reader(Blobs(), keep=False)
+    record = reader.record(place, record_row, chunks)
+    batches = reader.batches(place, writes, chunks)
+    found = reader.tuple_of(record, batches, Serializer(JsonPlusSerializer()), None, False)
+    assert found.checkpoint == {
+        "v": 4,
+        "id": "1f1ecf3f-3374-6d6d-8058-4e73c882490a",
+        "ts": "2026-11-30T19:29:31.276673+00:00",
+        "channel_values": {
+            "messages": [
+                HumanMessage("What is the weather in Lisbon? " * 12, id="h"),
+                AIMessage("Sunny, 24 degrees. " * 20, id="a"),
+            ],
+            "files": {"/a.txt": "text of a " * 40, "/b.txt": "text of b " * 40},
+            "note": "lone \ud800 surrogate",
+            "counter": 7,
+        },
+        "channel_versions": {
+            "messages": "00000002.77708e68c0",
+            "files": "00000002.77708e68c0",
+            "note": "00000001.71681284e9",
+            "counter": 3,
+        },
+        "versions_seen": {"agent": {"messages": "00000001.71681284e9"}},
+        "updated_channels": ["messages"],
+    }
+    assert found.metadata == {"source": "loop", "step": 1, "parents": {}, "nul": "a\x00b"}
+    assert found.pending_writes == [
+        ("task-1", "messages", [AIMessage("More of it. " * 30, id="m")]),
+        ("task-1", "counter", 8),
+        ("task-2", "__interrupt__", {"question": "go on?"}),
+    ]
+    assert codec.record_parts(record_row.record, Blobs())[0] == 1
