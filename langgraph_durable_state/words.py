@@ -182,11 +182,13 @@ class Head:
 class Found:
     """A stored checkpoint as read, still in stored form.
 
-    ``row`` is None if the reader already holds it, or if it is large and not asked for.
+    ``row`` is None if the reader already holds it, or if it is large and not asked for;
+    ``numbers`` are its chunks' numbers even then, since a digest does not cover them.
     """
 
     head: Head
     row: RecordRow | None
+    numbers: tuple[int, ...]
     chunks: Mapping[int, ChunkRow]
     writes: tuple[WriteRow, ...]
 

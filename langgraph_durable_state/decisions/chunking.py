@@ -137,7 +137,7 @@ class Weaver:
 
         def encode(i: int) -> bytes | None:
             if i not in made:
-                item = self._item(items[i], i, shape, where, proven=i < len(prints))
+                item = self._item(items[i], i, shape, where)
                 if item is None:
                     return None
                 made[i] = item
@@ -152,15 +152,21 @@ class Weaver:
                 mark = print_of_bytes(data)
             prints.append(mark)
         pieces = base.pieces if base is not None and base.shape == shape else ()
+        serde = self._serializer.serde
+        if any(p.chunk.reader is not None and p.chunk.reader is not serde for p in pieces):
+            pieces = ()  # what another serializer read tells nothing of these items
         woven = self._pieces(tuple(prints), pieces, encode, base)
-        return None if woven is None else Channel(name, version, "msgpack", shape, b"", woven)
+        if woven is None:
+            return None
+        self._serializer.check_size(sum(len(p.chunk.plain) for p in woven), where)
+        return Channel(name, version, "msgpack", shape, b"", woven)
 
-    def _item(self, item: Any, i: int, shape: Shape, where: str, proven: bool) -> bytes | None:
+    def _item(self, item: Any, i: int, shape: Shape, where: str) -> bytes | None:
         if shape == "array":
-            return self._serializer.item(item, f"{where}, item {i}", proven=proven)
+            return self._serializer.item(item, f"{where}, item {i}")
         key, value = item
         packed_key = plain(key)
-        data = self._serializer.item(value, f"{where}, key {key!r}", proven=proven)
+        data = self._serializer.item(value, f"{where}, key {key!r}")
         return None if packed_key is None or data is None else packed_key + data
 
     def _pieces(
@@ -280,8 +286,9 @@ def items_of(chunk: Chunk, shape: Shape, serializer: Serializer) -> list[Any]:
         items = serializer.loads("msgpack", array_header(chunk.count) + chunk.plain)
     else:
         items = list(serializer.loads("msgpack", map_header(chunk.count) + chunk.plain).items())
-    if chunk.prints is None:
+    if chunk.prints is None or (chunk.reader is not None and chunk.reader is not serializer.serde):
         chunk.prints = tuple(_print(i, serializer) for i in items)
+        chunk.items, chunk.reader = None, serializer.serde
     return items  # type: ignore[no-any-return]
 
 

@@ -23,10 +23,12 @@ LARGEST_BYTES = 256 * 1024
 class Chunk:
     """A run of serialized items within one process: its bytes, and what is known of them.
 
-    `prints` are the items' fingerprints, `items` the decoded items (never handed out).
+    `prints` are the items' fingerprints, `items` the decoded items (never handed out). Either may
+    come from decoding, and then holds for the serializer that did it (`reader`) alone: another one
+    may read another value from the same bytes.
     """
 
-    __slots__ = ("count", "digest", "items", "no", "plain", "prints")
+    __slots__ = ("count", "digest", "items", "no", "plain", "prints", "reader")
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Chunk:
         self.prints = prints
         self.digest: Digest = digest or digests.of_bytes(plain)
         self.items: list[Any] | None = None
+        self.reader: Any = None
 
     @classmethod
     def bare(cls, no: int, digest: Digest, count: int) -> Chunk:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from typing import Any, Literal
 
 import ormsgpack
 import xxhash
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
@@ -34,7 +34,8 @@ _STRICT = (
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
 _ESCAPED = "escaped:"
-_SEED = int.from_bytes(os.urandom(8))
+_SEED = int.from_bytes(os.urandom(7))
+_MESSAGE_SEED = _SEED + 1
 _NOT_MSGPACK = (type(None), bytes, bytearray)
 
 _REMEDY = "verify_round_trip='warn' stores it nevertheless"
@@ -64,22 +65,36 @@ def fingerprint(item: Any) -> bytes | None:
     kind = type(item)
     if kind in MESSAGES:
         packed = plain((kind.__name__, item.__dict__, item.__pydantic_extra__))
-    else:
-        packed = plain(item)
+        return None if packed is None else xxhash.xxh3_128_digest(packed, _MESSAGE_SEED)
+    packed = plain(item)
     return None if packed is None else xxhash.xxh3_128_digest(packed, _SEED)
 
 
 def comes_back(value: Any) -> bool:
     """Whether a value is made only of what LangGraph's serializer is known to give back: plain
-    values, and messages of them, in lists and maps."""
+    values, and messages of them that their class's validators leave alone, in lists and maps."""
     kind = type(value)
     if kind in MESSAGES:
-        return fingerprint(value) is not None
+        return _is_settled(value) and fingerprint(value) is not None
     if kind is list:
         return all(map(comes_back, value))
     if kind is dict:
         return plain(list(value)) is not None and all(map(comes_back, value.values()))
     return plain(value) is not None
+
+
+def _is_settled(message: Any) -> bool:
+    """Whether a message has nothing that its class makes anew from something else when it is
+    built: AIMessage fills tool calls in from `additional_kwargs`, ToolMessage makes ids text."""
+    kind = type(message)
+    if type(message.content) is not str or message.additional_kwargs:
+        return False
+    if kind is AIMessage:
+        calls = message.tool_calls or message.invalid_tool_calls
+        return not calls and message.usage_metadata is None
+    if kind is ToolMessage:
+        return type(message.tool_call_id) is str
+    return kind is HumanMessage or kind is SystemMessage
 
 
 def print_of_bytes(data: bytes) -> bytes:
@@ -123,17 +138,16 @@ class Serializer:
         proven = lossy or type(value) in _NOT_MSGPACK or (self.transparent and comes_back(value))
         return self._sized(self._typed(value, where, proven), where)
 
-    def item(self, value: Any, where: str, *, proven: bool = False) -> bytes | None:
+    def item(self, value: Any, where: str) -> bytes | None:
         """The bytes of an item within a list or map, as the serializer would place them there.
 
-        `proven` if it is known to come back. None if the item only survives escaped, which holds
-        for a value as a whole.
+        None if the item only survives escaped, which holds for a value as a whole.
         """
         if type(value) not in MESSAGES:
             packed = plain(value)
             if packed is not None:
                 return packed
-        typed = self._typed(value, where, proven or comes_back(value))
+        typed = self._typed(value, where, comes_back(value))
         return typed.data if typed.tag == "msgpack" else None
 
     def loads(self, tag: str, data: bytes) -> Any:
@@ -182,14 +196,22 @@ class Serializer:
         return refusal.difference(value, after)
 
     def _sized(self, typed: Typed, where: str) -> Typed:
-        if self._max_bytes is not None and len(typed.data) > self._max_bytes:
-            size = f"{len(typed.data):,} bytes, more than max_value_bytes={self._max_bytes:,}"
-            raise ValueRefusedError(where, size)
+        self.check_size(len(typed.data), where)
         return typed
+
+    def check_size(self, size: int, where: str) -> None:
+        """Refuses a value of more than `max_bytes`; warns of one that is more than half of it.
+
+        Raises:
+            ValueRefusedError: if it is too large.
+        """
+        if self._max_bytes is None or size <= self._max_bytes // 2:
+            return
+        told = f"{size:,} bytes, more than max_value_bytes={self._max_bytes:,}"
+        if size > self._max_bytes:
+            raise ValueRefusedError(where, told)
+        logger.warning("%s: %s", where, told.replace("more than", "more than half of"))
 
 
 def _at(where: str, path: str) -> str:
     return f"{where}, at {path}" if path else where
-
-
-Loads = Callable[[str, bytes], Any]

@@ -66,18 +66,18 @@ class MemoryDurable:
         able = [self.able(p) for p in puts]
         wins = [a and self.claims(p, h) for p, h, a in zip(puts, held, able, strict=True)]
         won = [p for p, wins_it in zip(puts, wins, strict=True) if wins_it]
-        stored: list[Put | PutWrites] = [*won, *writes]
-        for item in stored:
+        sent: list[Put | PutWrites] = [*won, *writes]
+        for item in sent:
             self._world.rows(item.place.thread).require_free(item.chunks)
-        for item in stored:
-            self._world.rows(item.place.thread).add_chunks(item.chunks)
+        for put in won:
+            self._world.rows(put.place.thread).add_chunks(put.chunks)
         seqs = [self._win(p, h) if w else None for p, h, w in zip(puts, held, wins, strict=True)]
-        later = [
+        rows = [
             (item.place, row, [c for c in item.chunks if c.no in row.numbers])
             for item in writes
             for row in item.rows
-            if not self._write(item.place, row) and row.slot == 0
         ]
+        later = [one for one in rows if not self._write(*one) and one[1].slot == 0]
         return list(zip(seqs, held, able, strict=True)), later
 
     def able(self, put: Put) -> bool:
@@ -105,14 +105,16 @@ class MemoryDurable:
             rows.thread = put.place.thread
         return seq
 
-    def _write(self, place: Place, row: WriteRow) -> bool:
-        """Whether the row was stored: a slot's first, or a special channel's latest."""
+    def _write(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> bool:
+        """Whether the row was stored, with its chunks: a slot's first, or a special channel's
+        latest."""
         rows = self._world.rows(place.thread)
         key = (place.ns, row.id, row.task, row.slot)
         have = rows.writes.get(key)
         if have is not None and (row.slot >= 0 or have.digest == row.digest):
             return False
         rows.writes[key] = row
+        rows.add_chunks(chunks)
         return True
 
     async def _differ(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> bool:
@@ -121,11 +123,10 @@ class MemoryDurable:
         async with Change(self._world, "differ"):
             rows = self._world.rows(place.thread)
             rows.require_free(chunks)
-            rows.add_chunks(chunks)
             of_task = (w for w in rows.writes_of(place.ns, row.id) if w.task == row.task)
             if any(w.slot >= 0 and w.digest == row.digest for w in of_task):
                 return False
-            return self._write(place, replace(row, slot=differing_slot(row.digest)))
+            return self._write(place, replace(row, slot=differing_slot(row.digest)), chunks)
 
     async def standing(self, put: Put, id: str) -> Standing:
         await self._world.step("standing")
@@ -170,7 +171,7 @@ class MemoryDurable:
         writes = rows.writes_of(place.ns, head.id)
         numbers = _numbers(writes if withheld else (*writes, row)) & rows.chunks.keys()
         chunks = {no: rows.chunks[no] for no in numbers}
-        return Found(head, None if withheld else row, chunks, writes)
+        return Found(head, None if withheld else row, row.numbers, chunks, writes)
 
     async def page(self, listing: Listing) -> Page:
         await self._world.step("page")
@@ -263,7 +264,7 @@ class MemoryDurable:
             rows = self._world.rows(thread)
             if not self.unmoved(rows.heads, heads):
                 return False
-            rows.remove(rows.checkpoints.keys() - set(kept))
+            rows.remove({c for c in rows.checkpoints if c[0] in heads} - set(kept))
             rows.sweep()
             return True
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from ..decisions import keys, projection
+from ..decisions import codec, keys, projection
 from ..decisions.codec import Record
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
@@ -88,7 +88,7 @@ class Engine:
         record = self._shared.heads.get(place, digest)
         if record is None:
             record = await self._copies.fetch(place, digest)
-        if record is not None:
+        if record is not None and codec.numbers_of(record.channels) == found.numbers:
             return record, found
         return await self._whole_head(place)
 

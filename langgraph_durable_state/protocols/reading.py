@@ -128,15 +128,17 @@ class Reader:
         return items if channel.shape == "array" else dict(items)
 
     def _items(self, chunk: Chunk, channel: Channel, serializer: Serializer) -> list[Any]:
-        if chunk.items is not None:
-            return copied(chunk.items)  # type: ignore[no-any-return]
+        held = chunk.items
+        if held is not None and chunk.reader is serializer.serde:
+            return copied(held)  # type: ignore[no-any-return]
         items = items_of(chunk, channel.shape, serializer)
         if self._keep:
             try:
                 fresh = copied(items)
             except TypeError:
                 return items
-            chunk.items = items
+            if chunk.reader is None or chunk.reader is serializer.serde:
+                chunk.items, chunk.reader = items, serializer.serde
             return fresh  # type: ignore[no-any-return]
         return items
 

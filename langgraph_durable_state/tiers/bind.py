@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from ..decisions import keys
 from ..words import ChunkRow, Put, PutWrites, RecordRow, Thread, WriteRow
@@ -25,12 +24,15 @@ def pairs(pairs: Sequence[tuple[str, str]]) -> tuple[arrays.TextArray, arrays.Te
 
 
 def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ...]:
-    sent: dict[tuple[UUID, int], tuple[str | None, ChunkRow]] = {
-        (p.place.thread.key, c.no): (p.place.ns, c) for p in puts for c in p.chunks
-    }
-    sent |= {(w.place.thread.key, c.no): (None, c) for w in writes for c in w.chunks}
-    chunks = [(key, ns, chunk) for (key, _), (ns, chunk) in sent.items()]
-    batches = [(w.place, row) for w in writes for row in w.rows]
+    batches = [(w, row) for w in writes for row in w.rows]
+    # A chunk comes with the put (counted from 1) or the batch of writes that it is sent for.
+    chunks = [(p.place, i, 0, c) for i, p in enumerate(puts, 1) for c in p.chunks]
+    chunks += [
+        (w.place, 0, i, c)
+        for i, (w, row) in enumerate(batches, 1)
+        for c in w.chunks
+        if c.no in row.numbers
+    ]
     names = [_names(p.place.thread) for p in puts]
     return (
         arrays.uuids(p.place.thread.key for p in puts),
@@ -50,13 +52,14 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
             arrays.byteas(None if n[i] is None else keys.encoded(n[i] or "") for n in names)
             for i in range(4)
         ),
-        arrays.uuids(key for key, _, _ in chunks),
-        arrays.texts(ns for _, ns, _ in chunks),
-        arrays.bigints(c.no for _, _, c in chunks),
-        arrays.byteas(c.digest for _, _, c in chunks),
-        arrays.byteas(c.blob for _, _, c in chunks),
-        arrays.uuids(place.thread.key for place, _ in batches),
-        *write_rows([(place.ns, row) for place, row in batches]),
+        arrays.uuids(place.thread.key for place, _, _, _ in chunks),
+        arrays.ints(put for _, put, _, _ in chunks),
+        arrays.ints(given for _, _, given, _ in chunks),
+        arrays.bigints(c.no for _, _, _, c in chunks),
+        arrays.byteas(c.digest for _, _, _, c in chunks),
+        arrays.byteas(c.blob for _, _, _, c in chunks),
+        arrays.uuids(w.place.thread.key for w, _ in batches),
+        *write_rows([(w.place.ns, row) for w, row in batches]),
     )
 
 

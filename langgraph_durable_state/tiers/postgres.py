@@ -280,7 +280,7 @@ class PostgresTier:
         await self._sql.transaction(
             [
                 ("lock_heads", (thread.key,)),
-                ("remove_all_but", (thread.key, *bind.pairs(kept))),
+                ("remove_all_but", (thread.key, *bind.pairs(kept), arrays.texts(heads))),
                 ("sweep_chunks", (thread.key,)),
             ],
             go_on=unmoved,
@@ -328,13 +328,15 @@ def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:
 def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     head = None
     row = None
+    numbers: tuple[int, ...] = ()
     chunks = {}
     writes = []
     for kind, a, b, c, d, e, f, g, h, i, j in rows:
         if kind == 0:
             head = Head(b, a, c)
+            numbers = keys.unpacked(i) if i is not None else ()
             if h is not None:
-                row = RecordRow(ns, d, e, f, g, h, keys.unpacked(i), j)
+                row = RecordRow(ns, d, e, f, g, h, numbers, j)
             elif d is None:
                 row = RecordRow(ns, b, None, a, c, b"", ())  # a head without its record
         elif kind == 1:
@@ -346,7 +348,7 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     found = [
         WriteRow(head.id, b, a, d, f, c, h, keys.unpacked(i)) for a, b, c, d, f, h, i in writes
     ]
-    return Found(head, row, chunks, tuple(found))
+    return Found(head, row, numbers, chunks, tuple(found))
 
 
 def _seen(

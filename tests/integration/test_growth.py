@@ -61,9 +61,9 @@ def metered(patch: pytest.MonkeyPatch) -> Iterator[Meter]:
             meter.redis += sum(len(a) if isinstance(a, bytes) else len(str(a)) for a in args)
         return await call(self, name, keys, args)
 
-    def counted_item(self: Serializer, value: Any, where: str, **how: Any) -> Any:
+    def counted_item(self: Serializer, value: Any, where: str) -> Any:
         meter.items += 1
-        return item(self, value, where, **how)
+        return item(self, value, where)
 
     patch.setattr(PooledSql, "fetch", counted_fetch)
     patch.setattr(GuardedScripts, "call", counted_call)

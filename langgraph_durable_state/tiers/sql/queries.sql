@@ -18,7 +18,7 @@ WITH put AS MATERIALIZED (
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
     tenant, thread_id, user_id, session_id, ord
-  ) ORDER BY tk, ns
+  ) ORDER BY tk, ns COLLATE "C"
 ), held AS MATERIALIZED (
   SELECT p.ord, h.seq, h.id, h.digest
     FROM put p CROSS JOIN LATERAL (
@@ -44,18 +44,35 @@ WITH put AS MATERIALIZED (
                                      WHERE (c.tk, c.ns) = (p.tk, p.ns)), 0), p.id, p.digest
     FROM able p
    WHERE p.claim <> 1 AND NOT EXISTS (SELECT FROM held WHERE held.ord = p.ord)
-   ORDER BY p.tk, p.ns
+   ORDER BY p.tk, p.ns COLLATE "C"
   ON CONFLICT DO NOTHING
   RETURNING tk, ns, seq, true AS fresh
 ), won AS MATERIALIZED (
   SELECT p.*, w.seq, w.fresh
     FROM able p JOIN (SELECT * FROM moved UNION ALL SELECT * FROM opened) w USING (tk, ns)
-), chunks AS (
+), given AS MATERIALIZED (
+  SELECT * FROM unnest(
+    $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
+    $31::bytea[], $32::bytea[], $33::bytea[]
+  ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, ord)
+), writes AS (
+  INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
+  SELECT tk, ns, id, task, slot, path, n, digest, chunks, data FROM given
+   ORDER BY tk, ns COLLATE "C", id COLLATE "C", task COLLATE "C", slot
+  ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
+    SET path = excluded.path, n = excluded.n, digest = excluded.digest,
+        chunks = excluded.chunks, data = excluded.data
+   WHERE w.slot < 0 AND w.digest <> excluded.digest
+  RETURNING w.tk, w.ns, w.id, w.task, w.slot
+), chunks AS (  -- each comes with its put or its batch of writes, or not at all
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
-  SELECT c.tk, c.no, c.digest, c.data
-    FROM unnest($18::uuid[], $19::text[], $20::bigint[], $21::bytea[], $22::bytea[])
-      AS c (tk, ns, no, digest, data)
-   WHERE c.ns IS NULL OR EXISTS (SELECT FROM won WHERE (won.tk, won.ns) = (c.tk, c.ns))
+  SELECT DISTINCT ON (c.tk, c.no) c.tk, c.no, c.digest, c.data
+    FROM unnest($18::uuid[], $19::int[], $20::int[], $21::bigint[], $22::bytea[], $23::bytea[])
+      AS c (tk, put, given, no, digest, data)
+   WHERE EXISTS (SELECT FROM won WHERE won.ord = c.put)
+      OR EXISTS (SELECT FROM given g JOIN writes USING (tk, ns, id, task, slot)
+                  WHERE g.ord = c.given)
+   ORDER BY c.tk, c.no
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 ), records AS (
   INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta)
@@ -69,17 +86,6 @@ WITH put AS MATERIALIZED (
   SELECT DISTINCT ON (tk) tk, tenant, thread_id, user_id, session_id FROM won WHERE fresh
    ORDER BY tk
   ON CONFLICT DO NOTHING
-), writes AS (
-  INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
-  SELECT * FROM unnest(
-    $23::uuid[], $24::text[], $25::text[], $26::text[], $27::int[], $28::text[], $29::int[],
-    $30::bytea[], $31::bytea[], $32::bytea[])
-   ORDER BY 1, 2, 3, 4, 5
-  ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
-    SET path = excluded.path, n = excluded.n, digest = excluded.digest,
-        chunks = excluded.chunks, data = excluded.data
-   WHERE w.slot < 0 AND w.digest <> excluded.digest
-  RETURNING w.tk, w.ns, w.id, w.task, w.slot
 )
 SELECT put.ord::int, won.seq, held.id, held.seq, held.digest, able.ord IS NOT NULL,
        NULL::uuid, NULL::text, NULL::text, NULL::text
@@ -134,20 +140,23 @@ SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FRO
   FROM (SELECT 1) AS one LEFT JOIN held ON true;
 
 -- write_one: Stores one batch of a task's writes that waits alone; no row if one is there already.
-WITH chunks AS (
+-- Its chunks come with it or not at all: a sweep must never see one without the other.
+WITH stored AS (
+  INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
+  VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea,
+          $9::bytea, $10::bytea)
+  ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
+    SET path = excluded.path, n = excluded.n, digest = excluded.digest,
+        chunks = excluded.chunks, data = excluded.data
+   WHERE w.slot < 0 AND w.digest <> excluded.digest
+  RETURNING true
+), chunks AS (
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
-  SELECT $1::uuid, c.no, c.digest, c.data
-    FROM unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
+  SELECT $1, c.no, c.digest, c.data
+    FROM stored, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
-INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
-VALUES ($1, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
-        $10::bytea)
-ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
-  SET path = excluded.path, n = excluded.n, digest = excluded.digest,
-      chunks = excluded.chunks, data = excluded.data
- WHERE w.slot < 0 AND w.digest <> excluded.digest
-RETURNING true;
+SELECT true FROM stored;
 
 -- standing: Whether a put that did not win is stored already, and the head as it is now.
 SELECT c.seq, c.digest, c.refused, h.id
@@ -177,20 +186,22 @@ ON CONFLICT (tk, ns, id) DO NOTHING
 RETURNING seq;
 
 -- differ: Stores a task's later batch that differs from the first, unless it is there already.
-WITH chunks AS (
+WITH stored AS (
+  INSERT INTO {schema}.write (tk, ns, id, task, slot, path, n, digest, chunks, data)
+  SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea,
+         $9::bytea, $10::bytea
+   WHERE NOT EXISTS (
+     SELECT FROM {schema}.write w
+      WHERE (w.tk, w.ns, w.id, w.task) = ($1, $2, $3, $4) AND w.slot >= 0 AND w.digest = $8)
+  ON CONFLICT DO NOTHING
+  RETURNING true
+), chunks AS (
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
   SELECT $1, c.no, c.digest, c.data
-    FROM unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
+    FROM stored, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
-INSERT INTO {schema}.write (tk, ns, id, task, slot, path, n, digest, chunks, data)
-SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
-       $10::bytea
- WHERE NOT EXISTS (
-   SELECT FROM {schema}.write w
-    WHERE (w.tk, w.ns, w.id, w.task) = ($1, $2, $3, $4) AND w.slot >= 0 AND w.digest = $8)
-ON CONFLICT DO NOTHING
-RETURNING true;
+SELECT true FROM stored;
 
 -- read_head: The head with its record, chunks and pending writes in one round trip.
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
@@ -306,10 +317,11 @@ DELETE FROM {schema}.write w USING unnest($2, $3) AS d (ns, id)
  WHERE w.tk = $1 AND w.ns = d.ns AND w.id = d.id;
 
 -- remove_all_but: Removes a thread's checkpoints but these (namespaces $2, ids $3), with the
--- writes of those removed. Writes that wait for their checkpoint stay.
+-- writes of those removed, in the namespaces $4 whose heads are locked: one that is being opened
+-- has no head to lock yet. Writes that wait for their checkpoint stay.
 WITH gone AS (
   DELETE FROM {schema}.checkpoint c
-   WHERE c.tk = $1::uuid AND NOT EXISTS (
+   WHERE c.tk = $1::uuid AND c.ns = ANY ($4::text[]) AND NOT EXISTS (
      SELECT FROM unnest($2::text[], $3::text[]) AS k (ns, id) WHERE k.ns = c.ns AND k.id = c.id)
   RETURNING c.ns, c.id)
 DELETE FROM {schema}.write w USING gone
