@@ -50,6 +50,7 @@ class ConflictError(DurableStateError):
         expected: id of the checkpoint this run started from, None if it claimed an empty thread.
         actual: id of the checkpoint that is the head now, None if the thread is gone.
         refused: id of the checkpoint that was refused; it is kept and can be read by this id.
+            None if the thread is gone, with which it goes.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class ConflictError(DurableStateError):
     ) -> None:
         super().__init__(
             f"Another run advanced thread {thread!r} first: this run started from checkpoint "
-            f"{expected}, the head is now {actual}. The refused checkpoint {refused} is kept."
+            f"{expected}, the head is now {actual}. "
+            + (f"The refused checkpoint {refused} is kept." if refused else "Nothing was kept.")
         )
         self.thread = thread
         self.namespace = namespace

@@ -29,9 +29,10 @@ from .errors import UsageError
 from .protocols.engine import listing_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
-from .protocols.shared import Shared
+from .protocols.shared import Known, Shared
 from .settings import HotReads, OnConflict, Settings, check_schema
 from .tiers.statements import schema_sql
+from .words import Place
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
@@ -122,18 +123,21 @@ class DurableSaver(BaseCheckpointSaver[str]):
         )
         heads = HeadCache(head_cache_bytes)
         blobs = Blobs(compression, compression_level)
+        recent: Lately[tuple[Place, str], Known] = Lately(_RECENT)
+        filled: Lately[Place, bool] = Lately(_FILLED)
         shared = Shared(
             blobs=blobs,
             numbers=Numbers(),
             register=Register(),
             heads=heads,
-            recent=Lately(_RECENT),
-            filled=Lately(_FILLED),
+            recent=recent,
+            filled=filled,
             reader=Reader(blobs, keep=head_cache_bytes > 0),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
         )
-        self._faces = Faces(postgres, redis, self._settings, shared, heads)
+        caches = (heads, recent, filled)
+        self._faces = Faces(postgres, redis, self._settings, shared, caches)
         self._servers: Any = None
 
     @classmethod
@@ -348,6 +352,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Stores a checkpoint, durably; see `put`."""
+        if not self._faces.installed:  # installing waits, and the caller may change its objects
+            checkpoint = self._serializer.copied_checkpoint(checkpoint)
         driver = await self._faces.native()
         return await driver.writer.put(  # type: ignore[no-any-return]
             self._serializer, config, checkpoint, metadata, new_versions
@@ -382,6 +388,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Stores a task's writes against a checkpoint; see `put_writes`."""
+        if not self._faces.installed:  # installing waits, and the caller may change its objects
+            writes = [(name, self._serializer.copied(value, name)) for name, value in writes]
         driver = await self._faces.native()
         await driver.writer.put_writes(self._serializer, config, writes, task_id, task_path)
 
@@ -415,16 +423,17 @@ class DurableSaver(BaseCheckpointSaver[str]):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Removes the checkpoints whose metadata names one of these runs, and their writes.
 
-        A head among them moves to the newest checkpoint that is left.
+        A head among them moves to the newest checkpoint that is left. What the DeltaChannels of
+        a head that stays are made from is not removed, and the log says so.
         """
         run(self._delete_for_runs_blocking(run_ids))
 
     async def _delete_for_runs_blocking(self, run_ids: Sequence[str]) -> None:
-        await (await self._faces.blocking()).upkeep.delete_for_runs("", run_ids)
+        await (await self._faces.blocking()).upkeep.delete_for_runs(self._serializer, "", run_ids)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Removes the checkpoints of these runs; see `delete_for_runs`."""
-        await (await self._faces.native()).upkeep.delete_for_runs("", run_ids)
+        await (await self._faces.native()).upkeep.delete_for_runs(self._serializer, "", run_ids)
 
     def copy_thread(
         self, source_thread_id: str, target_thread_id: str, *, latest_only: bool = False

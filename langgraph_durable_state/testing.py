@@ -45,7 +45,7 @@ class MemoryFaces(Faces):
     """One driver over memory, which serves as the blocking one and as every loop's native one."""
 
     def __init__(self, of: Faces, durable: MemoryDurable, hot: MemoryHot | None) -> None:
-        super().__init__(of._postgres, of._redis, of._settings, of._shared, of._heads)
+        super().__init__(of._postgres, of._redis, of._settings, of._shared, of._caches)
         self._driver = Driver(of._shared, durable, MemoryCommits(durable), hot, _nothing)
 
     async def blocking(self) -> Driver:

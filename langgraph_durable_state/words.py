@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
 from uuid import UUID
 
 Digest = bytes
@@ -228,6 +227,3 @@ class Typed:
 
     tag: str
     data: bytes
-
-
-Value = Any

@@ -16,8 +16,6 @@ from ..words import Digest, Place, Typed
 from .keys import encoded
 
 SIZE = 16
-NONE: Digest = b""
-"""Stands where there is no digest to give."""
 
 
 def of_bytes(data: bytes) -> Digest:

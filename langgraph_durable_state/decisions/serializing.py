@@ -17,6 +17,7 @@ import xxhash
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR
 
 from ..errors import ValueRefusedError
 from ..words import Typed
@@ -149,6 +150,24 @@ class Serializer:
                 return packed
         typed = self._typed(value, where, comes_back(value))
         return typed.data if typed.tag == "msgpack" else None
+
+    def copied(self, value: Any, channel: str) -> Any:
+        """A copy of a value that its owner cannot change.
+
+        Raises:
+            ValueRefusedError: if it cannot be serialized; nothing was written.
+        """
+        typed = self.dumps(value, f"channel {channel!r}", lossy=channel == ERROR)
+        return self.loads(typed.tag, typed.data)
+
+    def copied_checkpoint(self, checkpoint: Any) -> Any:
+        """A checkpoint whose values are copies that their owner cannot change.
+
+        Raises:
+            ValueRefusedError: if one cannot be serialized; nothing was written.
+        """
+        values = checkpoint.get("channel_values") or {}
+        return {**checkpoint, "channel_values": {k: self.copied(v, k) for k, v in values.items()}}
 
     def loads(self, tag: str, data: bytes) -> Any:
         """The value of these bytes; whatever the serializer raises."""

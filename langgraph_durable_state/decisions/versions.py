@@ -9,6 +9,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+_CHANCE = random.SystemRandom()
+"""Not the user's stream of random numbers, nor the same in two processes with one seed."""
+
 _DIGITS = 8
 _DRAWN = 10
 
@@ -51,11 +54,11 @@ def following(current: str | int | float | None) -> str | int | float:
     Versions of another saver keep their own form, so that they stay comparable.
     """
     if current is None:
-        return f"{1:0{_DIGITS}x}.{random.getrandbits(40):0{_DRAWN}x}"
+        return f"{1:0{_DIGITS}x}.{_CHANCE.getrandbits(40):0{_DRAWN}x}"
     if not isinstance(current, str):
         return current + 1
     counter, _, _ = current.partition(".")
-    drawn = f"{random.getrandbits(40):0{_DRAWN}x}"
+    drawn = f"{_CHANCE.getrandbits(40):0{_DRAWN}x}"
     if len(counter) == _DIGITS:
         return f"{int(counter, 16) + 1:0{_DIGITS}x}.{drawn}"
     return f"{int(counter) + 1:0{len(counter)}d}.{drawn}"

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import DurableStateError
+from ..errors import DurableStateError, UnavailableError
 from ..ports import Durable
 from ..words import Outcome, Place, Put, PutWrites
 
@@ -70,13 +70,14 @@ async def commit_each(durable: Durable, batch: Sequence[Ticket]) -> None:
             for ticket in batch:
                 ticket.settle(None, error)
             return
-    except BaseException as error:
-        if len(batch) == 1 or not isinstance(error, Exception):
-            for ticket in batch:
-                ticket.settle(None, error)
-            if not isinstance(error, Exception):
-                raise
+    except Exception as error:
+        if len(batch) == 1:
+            batch[0].settle(None, error)
             return
+    except BaseException:  # this caller is interrupted; the others are not
+        for ticket in batch:
+            ticket.settle(None, UnavailableError("postgres", "the commit was interrupted"))
+        raise
     else:
         for ticket, outcome in zip(batch, outcomes, strict=True):
             ticket.settle(outcome, None)

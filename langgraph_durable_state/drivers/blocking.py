@@ -77,8 +77,9 @@ class BlockingConnections:
             found: psycopg.Connection[Any] = self._pool.getconn(timeout=timeout)
             return found
         except PoolTimeout as error:
-            if len(self._out) >= self._pool.max_size:
-                raise OverloadError(f"all {len(self._out)} connections are in use") from error
+            busy = len(self._out) >= self._pool.max_size
+            if busy or not (self.own or self._failures.grew(self._pool)):
+                raise OverloadError("all connections are in use") from error
             raise self._failures.explained(start, error) from None
 
     async def give_back(self, connection: psycopg.Connection[Any]) -> None:

@@ -65,12 +65,20 @@ class HeadCache:
 
 
 class Lately(Generic[K, V]):
-    """The last few entries, least recently put out first."""
+    """The last few entries, least recently put out first.
+
+    Args:
+        most: how many.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
         self._held: OrderedDict[K, V] = OrderedDict()
+
+    def reset(self) -> None:
+        """A new lock and nothing held, for a forked child."""
+        self.__init__(self._most)  # type: ignore[misc]
 
     def get(self, key: K) -> V | None:
         return self._held.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -74,7 +75,7 @@ def blocking_pool(
 
 
 def native_pool(
-    source: PostgresSource, settings: Settings, failures: Failures
+    source: PostgresSource | Elsewhere, settings: Settings, failures: Failures
 ) -> tuple[AsyncConnectionPool[Any], bool]:
     """A pool for the running loop, and whether it is ours to close.
 
@@ -95,7 +96,7 @@ def native_pool(
     return AsyncConnectionPool(**_options(source, settings, Noting)), True
 
 
-def _options(source: PostgresSource, settings: Settings, kind: type) -> dict[str, Any]:
+def _options(source: PostgresSource | Elsewhere, settings: Settings, kind: type) -> dict[str, Any]:
     conninfo, kwargs = _conninfo(source)
     limits = {"connect_timeout": max(2, round(settings.timeout)), "autocommit": True}
     return {
@@ -109,7 +110,21 @@ def _options(source: PostgresSource, settings: Settings, kind: type) -> dict[str
     }
 
 
-def _conninfo(source: PostgresSource) -> tuple[Any, dict[str, Any]]:
+@dataclass(frozen=True)
+class Elsewhere:
+    """A pool or client that serves another loop: only where it connects to is taken from it."""
+
+    source: Any
+
+
+def elsewhere(source: Any) -> Any:
+    """`source` for a loop that it does not belong to."""
+    native = (AsyncConnectionPool, redis.asyncio.Redis)
+    return Elsewhere(source) if isinstance(source, native) else source
+
+
+def _conninfo(source: PostgresSource | Elsewhere) -> tuple[Any, dict[str, Any]]:
+    source = source.source if isinstance(source, Elsewhere) else source
     if isinstance(source, str):
         return source, {}
     kwargs = source.kwargs
@@ -129,7 +144,9 @@ def blocking_redis(source: RedisSource, settings: Settings) -> tuple[redis.Redis
     return redis.Redis(connection_pool=pool), True
 
 
-def native_redis(source: RedisSource, settings: Settings) -> tuple[redis.asyncio.Redis, bool]:
+def native_redis(
+    source: RedisSource | Elsewhere, settings: Settings
+) -> tuple[redis.asyncio.Redis, bool]:
     """A client for the running loop, and whether it is ours to close."""
     if isinstance(source, redis.asyncio.Redis):
         return source, False
@@ -151,8 +168,9 @@ def _redis_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _copied(source: redis.Redis | redis.asyncio.Redis, module: Any) -> dict[str, Any]:
-    """Where and as whom the other face's client connects."""
+def _copied(source: redis.Redis | redis.asyncio.Redis | Elsewhere, module: Any) -> dict[str, Any]:
+    """Where and as whom a client of the other face, or of another loop, connects."""
+    source = source.source if isinstance(source, Elsewhere) else source
     pool = source.connection_pool
     known = pool.connection_kwargs
     copied = {name: known[name] for name in _COPIED if name in known}

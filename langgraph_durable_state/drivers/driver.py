@@ -82,8 +82,8 @@ def blocking(
 
 
 async def native(
-    postgres: clients.PostgresSource,
-    redis: clients.RedisSource | None,
+    postgres: clients.PostgresSource | clients.Elsewhere,
+    redis: clients.RedisSource | clients.Elsewhere | None,
     settings: Settings,
     shared: Shared,
     breakers: Breakers,

@@ -6,18 +6,25 @@ import asyncio
 import os
 import threading
 import weakref
+from collections.abc import Sequence
+from typing import Protocol
 
 from ..errors import ClosedError
 from ..protocols.shared import Shared
 from ..settings import Settings
+from . import clients
 from . import driver as drivers
 from .breaker import Breaker
-from .caches import HeadCache
 from .clients import PostgresSource, RedisSource
 from .driver import Breakers, Driver
 
 _ABANDONED: list[object] = []
 """Drivers of the process that forked this one: never closed here, the sockets are the parent's."""
+
+
+class Resettable(Protocol):
+    def reset(self) -> None:
+        """Starts over, with locks of its own."""
 
 
 class Faces:
@@ -27,7 +34,7 @@ class Faces:
         postgres, redis: where to.
         settings: the saver's.
         shared: what all drivers share.
-        heads: the head cache within `shared`.
+        caches: what is to be emptied in a forked child.
     """
 
     def __init__(
@@ -36,13 +43,13 @@ class Faces:
         redis: RedisSource | None,
         settings: Settings,
         shared: Shared,
-        heads: HeadCache,
+        caches: Sequence[Resettable],
     ) -> None:
         self._postgres = postgres
         self._redis = redis
         self._settings = settings
         self._shared = shared
-        self._heads = heads
+        self._caches = caches
         self._closed = False
         self._begin()
         _ALL.add(self)
@@ -54,13 +61,15 @@ class Faces:
         self._native: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Driver] = (
             weakref.WeakKeyDictionary()
         )
-        self._installed = not self._settings.auto_setup
+        self._unclaimed = True
+        self.installed = not self._settings.auto_setup
 
     def abandon(self) -> None:
         """Starts over in a forked child."""
         _ABANDONED.append((self._blocking, dict(self._native), self._lock))
         self._begin()
-        self._heads.reset()
+        for cache in self._caches:
+            cache.reset()
         self._shared.numbers.draw()
 
     async def blocking(self) -> Driver:
@@ -81,15 +90,19 @@ class Faces:
         loop = asyncio.get_running_loop()
         found = self._native.get(loop)
         if found is None:
-            args = (self._postgres, self._redis, self._settings, self._shared)
-            fresh = await drivers.native(*args, self._breakers)
+            # What the user handed over belongs to the loop it is first used in.
+            postgres = self._postgres if self._unclaimed else clients.elsewhere(self._postgres)
+            redis = self._redis if self._unclaimed else clients.elsewhere(self._redis)
+            self._unclaimed = False
+            args = (self._settings, self._shared, self._breakers)
+            fresh = await drivers.native(postgres, redis, *args)
             found = self._native.setdefault(loop, fresh)
         return await self._install(found)
 
     async def _install(self, driver: Driver) -> Driver:
-        if not self._installed:
+        if not self.installed:
             await driver.durable.setup()
-            self._installed = True
+            self.installed = True
         return driver
 
     def _check_open(self) -> None:

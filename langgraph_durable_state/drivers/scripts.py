@@ -42,11 +42,12 @@ class GuardedScripts:
             raise UnavailableError("redis", "it failed a moment ago and is not tried yet")
         try:
             answer = await self._call(name, keys, args)
-        except exceptions.RedisError as error:
-            if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
-                self._breaker.failed(error)
-            else:
+        except Exception as error:
+            # Whatever a client raises: what fails here must fail nothing else.
+            if isinstance(error, exceptions.ResponseError):
                 self._breaker.refused(error)
+            else:
+                self._breaker.failed(error)
             raise UnavailableError("redis", str(error) or type(error).__name__) from error
         self._breaker.succeeded()
         return answer

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import errors, pq
 from psycopg.adapt import Dumper
 
-from ..errors import NumberTakenError, UnavailableError, UsageError
+from ..errors import DurableStateError, NumberTakenError, UnavailableError, UsageError
 from ..tiers.arrays import KINDS, Array
 from ..tiers.statements import queries
 from .breaker import Breaker
@@ -41,9 +41,16 @@ class Failures:
 
     def __init__(self) -> None:
         self._last: tuple[float, BaseException] | None = None
+        self._counted = 0
 
     def note(self, error: BaseException) -> None:
         self._last = time.monotonic(), error
+
+    def grew(self, pool: Any) -> bool:
+        """Whether a pool of the user's, whose other borrowers we do not know, failed to connect
+        since this was last asked."""
+        before, self._counted = self._counted, pool.get_stats().get("connections_errors", 0)
+        return bool(self._counted > before)
 
     def since(self, start: float) -> BaseException | None:
         """The last failure, if it is not older than `start`."""
@@ -149,7 +156,7 @@ class PooledSql:
             result = await self._persist(work, time.monotonic() + self._timeout)
         except Exception as error:
             known = translated(error)
-            if isinstance(known, UnavailableError) and not isinstance(error, OverloadError):
+            if isinstance(known, UnavailableError) and not isinstance(error, _BUSY):
                 self._breaker.failed(known)
             else:
                 self._breaker.succeeded()
@@ -171,7 +178,10 @@ class PooledSql:
                     await self._connections.close_one(connection)
                     raise
                 races += is_race(error)
-                again = is_dead(connection, error) or (is_race(error) and races <= RETRIES_ON_RACE)
+                dead = is_dead(connection, error)
+                if dead:
+                    await self._connections.close_one(connection)
+                again = dead or (is_race(error) and races <= RETRIES_ON_RACE)
                 if not again or time.monotonic() > until:
                     raise
             finally:
@@ -189,6 +199,8 @@ class PooledSql:
             if prepares and self._connections.own:
                 # Planning `commit` anew each time takes longer than running it (0.7 of 1.25 ms).
                 await ask("SET plan_cache_mode = force_generic_plan", ())
+                # A thread that somebody else has locked must not use up the deadline of others.
+                await ask(f"SET lock_timeout = {round(self._timeout * 500)}", ())
             connection.durable_state_prepares = prepares
         return _Ask(self._connections, connection, until, prepares)
 
@@ -235,7 +247,12 @@ def bounded(gen: Generator[Any, Any, T], until: float) -> Generator[Any, Any, T]
 
 def is_dead(connection: Any, error: BaseException) -> bool:
     """Whether the connection, rather than the statement, failed."""
-    dead = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
+    dead = (
+        errors.AdminShutdown,
+        errors.CrashShutdown,
+        errors.CannotConnectNow,
+        errors.ReadOnlySqlTransaction,  # a primary that was demoted under us
+    )
     return bool(connection.closed) or isinstance(error, dead)
 
 
@@ -252,9 +269,16 @@ def translated(error: Exception) -> Exception:
         return UsageError(f"the tables are not installed: call setup() first ({error})")
     if isinstance(error, _MISUSE):
         return UsageError(str(error))
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+    kinds = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+    if isinstance(error, kinds):
         return UnavailableError("postgres", str(error) or type(error).__name__)
+    if isinstance(error, psycopg.Error):
+        return DurableStateError(f"Postgres: {error}")
     return error
+
+
+_BUSY = (OverloadError, errors.LockNotAvailable, errors.QueryCanceled)
+"""Postgres is there and answers, only not this: other threads need not be refused."""
 
 
 _MISUSE = (

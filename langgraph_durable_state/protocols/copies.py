@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..decisions import codec
 from ..decisions.codec import Record, Unsound
@@ -46,7 +47,8 @@ class Copies:
             return
         put = draft.put
         try:
-            if await self._hot.raise_to(put, seq, put.base, sorted(_dropped(draft))):
+            step = replace(put, chunks=self._news(draft))
+            if await self._hot.raise_to(step, seq, put.base, sorted(_dropped(draft))):
                 return
             if self._shared.filled.get(put.place) is None:
                 # Once per process: where Redis keeps losing copies, readers bring them back.
@@ -57,6 +59,14 @@ class Copies:
                 await self._hot.fill(put.place, row, draft.whole(self._shared.blobs).put.chunks)
         except UnavailableError as error:
             logger.debug("a hot copy was not brought up to date: %s", error)
+
+    def _news(self, draft: Draft) -> tuple[ChunkRow, ...]:
+        """The chunks that the parent's copy lacks: those sent, and those that Postgres had from a
+        task's writes already."""
+        held = set(codec.numbers_of(draft.parent.record.channels)) if draft.parent else set()
+        held.update(row.no for row in draft.put.chunks)
+        more = (c for no, c in draft.record.chunks().items() if no not in held)
+        return draft.put.chunks + tuple(codec.chunk_row(c, self._shared.blobs) for c in more)
 
     async def fill(
         self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow], size: int

@@ -50,11 +50,7 @@ class Request:
         Raises:
             ValueRefusedError: if a value cannot be serialized; nothing was written.
         """
-        values = {}
-        for name, value in (self.checkpoint.get("channel_values") or {}).items():
-            typed = serializer.dumps(value, f"channel {name!r}")
-            values[name] = serializer.loads(typed.tag, typed.data)
-        checkpoint = {**self.checkpoint, "channel_values": values}
+        checkpoint = serializer.copied_checkpoint(self.checkpoint)
         return replace(self, checkpoint=checkpoint, metadata=dict(self.metadata))
 
 

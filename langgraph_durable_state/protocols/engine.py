@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.checkpoint.base import CheckpointTuple
 
@@ -12,8 +13,9 @@ from ..decisions import codec, keys, projection
 from ..decisions.codec import Record
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
+from ..errors import CorruptionError
 from ..ports import Durable
-from ..words import Found, Listing, Place
+from ..words import Found, Listing, Place, RecordRow, Thread
 from . import history
 from .copies import Copies
 from .runs import Run
@@ -21,6 +23,8 @@ from .shared import Known, Shared
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
+
+T = TypeVar("T")
 
 PAGE = 50
 """Checkpoints listed per round trip: some 200 KB of an ordinary chat."""
@@ -60,7 +64,8 @@ class Engine:
             return None
         record = self._reader.record(place, found.row, found.chunks)
         self._shared.recent.put((place, id), Known(record, found.row.digest))
-        run = Run(place, id, record, found.row.digest, addressed=True)
+        loaded = tuple(row.digest for row in found.writes if row.slot >= 0)
+        run = Run(place, id, record, found.row.digest, addressed=True, loaded=loaded)
         batches = self._reader.batches(place, found.writes, found.chunks)
         return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
 
@@ -110,21 +115,27 @@ class Engine:
         left = limit
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
-            page = await self._durable.page(replace(listing, limit=asked))
-            if not page.rows:
+            rows, out = await twice(partial(self._page, serializer, replace(listing, limit=asked)))
+            if not rows:
                 return
-            out = []
-            parsed: dict[int, Chunk] = {}
-            for thread, row in page.rows:
-                place = Place(thread, row.ns)
-                record = self._reader.record(place, row, page.chunks, parsed)
-                found = page.writes.get((row.ns, row.id), ())
-                batches = self._reader.batches(place, found, page.chunks)
-                out.append(self._reader.tuple_of(record, batches, serializer, None, False))
             yield out
-            thread, row = page.rows[-1]
+            thread, row = rows[-1]
             listing = replace(listing, after=(thread.key, row.ns, row.seq))
             left = None if left is None else left - len(out)
+
+    async def _page(
+        self, serializer: Serializer, listing: Listing
+    ) -> tuple[Sequence[tuple[Thread, RecordRow]], Sequence[CheckpointTuple]]:
+        page = await self._durable.page(listing)
+        out = []
+        parsed: dict[int, Chunk] = {}
+        for thread, row in page.rows:
+            place = Place(thread, row.ns)
+            record = self._reader.record(place, row, page.chunks, parsed)
+            found = page.writes.get((row.ns, row.id), ())
+            batches = self._reader.batches(place, found, page.chunks)
+            out.append(self._reader.tuple_of(record, batches, serializer, None, False))
+        return page.rows, out
 
     async def delta_history(
         self, serializer: Serializer, config: Mapping[str, Any], channels: Sequence[str]
@@ -138,9 +149,23 @@ class Engine:
             id = head.head.id if head else None
         if id is None:
             return {name: {"writes": []} for name in channels}
-        return await history.replay(
-            self._durable, self._reader, self._shared.blobs, serializer, place, id, channels
-        )
+        found = id
+
+        async def replay() -> Mapping[str, DeltaChannelHistory]:
+            return await history.replay(
+                self._durable, self._reader, self._shared.blobs, serializer, place, found, channels
+            )
+
+        return await twice(replay)
+
+
+async def twice(read: Callable[[], Awaitable[T]]) -> T:
+    """What `read` returns, tried again if something is missing: reading rows, writes and chunks
+    takes several statements, and what they belong to may be removed in between."""
+    try:
+        return await read()
+    except CorruptionError:
+        return await read()
 
 
 def listing_of(

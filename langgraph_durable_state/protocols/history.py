@@ -28,27 +28,55 @@ GROWTH = 8
 
 
 async def ancestry(
-    durable: Durable, blobs: Blobs, place: Place, id: str, channels: Iterable[str]
+    durable: Durable,
+    blobs: Blobs,
+    serializer: Serializer,
+    place: Place,
+    id: str,
+    channels: Iterable[str],
 ) -> list[RecordRow]:
     """A checkpoint and its ancestors, down to where each of `channels` has a stored value.
 
     The checkpoint itself comes first and does not count as such a place.
+
+    Raises:
+        Unsound: if a record cannot be read, or an ancestor that is needed is missing.
     """
     wanted = set(channels)
     rows: list[RecordRow] = []
+    seen: set[str] = set()
     size, start = FIRST_PAGE, id
     while True:
         page = await durable.chain(place, start, size)
-        fresh = page if not rows else page[1:]
-        for row in fresh:
+        for row in page if not rows else page[1:]:
+            if row.id in seen:
+                raise Unsound(None, "it is its own ancestor")
+            seen.add(row.id)
             rows.append(row)
             if len(rows) > 1:
                 wanted -= codec.channels_present(row, blobs).keys()
                 if not wanted:
                     return rows
         if len(page) < size:
+            if rows and rows[-1].parent is not None:
+                _require_nothing(wanted & _written(rows[-1], blobs, serializer), rows[-1].parent)
             return rows
         start, size = page[-1].id, size * GROWTH
+
+
+def _require_nothing(channels: set[str], parent: str) -> None:
+    if channels:
+        names = ", ".join(sorted(channels))
+        raise Unsound(None, f"the ancestor {parent}, which {names} is made from, is missing")
+
+
+def _written(row: RecordRow, blobs: Blobs, serializer: Serializer) -> set[str]:
+    """The channels that have a version at a stored record."""
+    try:
+        body = serializer.loads(*codec.record_parts(row.record, blobs)[3])
+        return set(body.get("channel_versions") or {})
+    except (Unsound, ValueError, TypeError, AttributeError) as error:
+        raise Unsound(None, f"the record cannot be read ({error})") from error
 
 
 async def replay(
@@ -66,7 +94,7 @@ async def replay(
         CorruptionError: if a record of the chain, a write or a seed is not what was written.
     """
     try:
-        rows = await ancestry(durable, blobs, place, id, channels)
+        rows = await ancestry(durable, blobs, serializer, place, id, channels)
     except Unsound as found:
         raise corrupt(place, id, found) from found
     if not rows:

@@ -86,57 +86,67 @@ class Run:
 
 
 class Register:
-    """Finds the run that a put or a task's writes belong to, within one process."""
+    """Finds the run that a put or a task's writes belong to, within one process.
 
-    def __init__(self, most_early: int = 65_536) -> None:
+    Args:
+        most_early: how many checkpoints' writes may wait for their put to begin.
+    """
+
+    def __init__(self, most_early: int = 4_096) -> None:
         self._by_put: weakref.WeakValueDictionary[tuple[Place, str], Run] = (
             weakref.WeakValueDictionary()
         )
-        self._early: OrderedDict[tuple[Place, str], Against] = OrderedDict()
+        self._early: OrderedDict[tuple[Place, str], Made] = OrderedDict()
         self._most_early = most_early
-        self._forgot = False
 
     def started(self, run: Run, place: Place, id: str) -> None:
-        """`run` is about to put `id`; writes against it belong to this run."""
+        """`run` is about to put `id`; writes against it, earlier and later, belong to this run."""
         run.place = place
         self._by_put[place, id] = run
+        early = self._early.pop((place, id), None)
+        if early is not None:
+            run.against(id).made.update(early)
 
     def of_writes(self, config: Mapping[str, Any], place: Place, id: str) -> Run | None:
         """The run that makes writes against `id` with this config; None if it cannot be told."""
-        run = run_of(config["configurable"].get("thread_id"))
+        run = tagged_run(config)
         if run is not None and run.place == place and (id == run.at or id in run.writes):
-            return run  # type: ignore[no-any-return]
-        return self._by_put.get((place, id))
+            return run
+        found = self._by_put.get((place, id))
+        return found.resolved() if found is not None else None
 
     def wrote(
-        self,
-        run: Run | None,
-        place: Place,
-        id: str,
-        made: Made,
-        chunks: Iterable[Chunk],
+        self, run: Run | None, place: Place, id: str, made: Made, chunks: Iterable[Chunk]
     ) -> None:
         """Writes against `id` were acknowledged."""
-        known = {chunk.digest: chunk for chunk in chunks}
+        run = run or self._by_put.get((place, id))
         if run is not None:
-            against = run.against(id)
-        else:
-            # The put of `id` may not have begun yet: kept until it, or its child's, is.
-            against = self._early.setdefault((place, id), Against())
-        against.made.update(made)
-        against.known.update(known)
+            against = run.resolved().against(id)
+            against.made.update(made)
+            against.known.update((chunk.digest, chunk) for chunk in chunks)
+            return
+        # The put of `id` has not begun yet.
+        self._early.setdefault((place, id), {}).update(made)
         while len(self._early) > self._most_early:
             self._early.popitem(last=False)
-            self._forgot = True
 
-    def consumed(self, run: Run, place: Place) -> tuple[Digest, ...] | None:
-        """What a checkpoint that `run` puts now has consumed; None if it cannot be told."""
+    def consumed(self, run: Run, place: Place) -> tuple[Digest, ...]:
+        """What a checkpoint that `run` puts now has consumed."""
+        # Writes against a loaded head whose config lost its tag on the way.
         early = self._early.pop((place, run.at or ""), None)
         if early is not None:
-            against = run.against(run.at or "")
-            against.made.update(early.made)
-            against.known.update(early.known)
-        return None if self._forgot else run.consumed()
+            run.against(run.at or "").made.update(early)
+        return run.consumed()
+
+    def settled(self, place: Place, parent: str | None) -> None:
+        """A child of `parent` is stored: writes against it wait for nothing any more."""
+        self._early.pop((place, parent or ""), None)
+
+
+def tagged_run(config: Mapping[str, Any]) -> Run | None:
+    """The run that a config's thread id remembers."""
+    run = run_of(config["configurable"].get("thread_id"))
+    return run.resolved() if run is not None else None
 
 
 def run_of_versions(versions: Mapping[str, Any]) -> Run | None:
@@ -189,17 +199,21 @@ def stance(
         stub: it is the checkpoint without channels that LangGraph puts before the final one of
             a new thread under ``durability="exit"``.
     """
+    loaded = config_run
+    if loaded is not None and (loaded.at != parent or loaded.place != place):
+        loaded = None
     if run is None:
+        if loaded is not None and loaded.addressed:
+            return Stance(loaded, Claim.ANY)
         return Stance(None, Claim.ASIDE if stub else Claim.ANY)
     if run.addressed:
-        return Stance(None, Claim.ANY)  # begun at get_next_version(None), as below
+        return Stance(run, Claim.ANY)
     if run.at is not None:
         return Stance(run, Claim.HEAD, run.digest)
-    if config_run is not None and config_run.at == parent and config_run.place == place:
+    if loaded is not None:
         # The loaded checkpoint carried no versions, so the run began at get_next_version(None).
-        run.leader = config_run
-        claim = Claim.ANY if config_run.addressed else Claim.HEAD
-        return Stance(None if config_run.addressed else config_run, claim, config_run.digest)
+        run.leader = loaded
+        return Stance(loaded, Claim.ANY if loaded.addressed else Claim.HEAD, loaded.digest)
     if place.ns:
         return Stance(run, Claim.ANY)  # a subgraph legitimately starts again on replay
     if parent is None:

@@ -6,6 +6,7 @@ its DeltaChannels are made from, and its pending writes.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,8 @@ from ..words import Head, Listing, Page, Place, RecordRow, Thread, WriteRow
 from . import history
 from .copies import Copies
 from .reading import corrupt
+
+logger = logging.getLogger("langgraph_durable_state")
 
 PAGE = 200
 """Records copied per round trip, without their chunks: some 200 KB."""
@@ -41,14 +44,47 @@ class Upkeep:
         namespaces = await self._durable.delete_thread(thread)
         await self._copies.drop(thread, namespaces)
 
-    async def delete_for_runs(self, tenant: str, run_ids: Sequence[str]) -> None:
+    async def delete_for_runs(
+        self, serializer: Serializer, tenant: str, run_ids: Sequence[str]
+    ) -> None:
+        """Removes what these runs put, but for what the DeltaChannels of a head that stays are
+        made from.
+
+        Raises:
+            CorruptionError: if a record that has to be looked at is not what was written.
+        """
         if not run_ids:
             return
-        doomed: defaultdict[Thread, list[tuple[str, str]]] = defaultdict(list)
+        doomed: defaultdict[Thread, set[tuple[str, str]]] = defaultdict(set)
         for thread, ns, id in await self._durable.runs(tenant, run_ids):
-            doomed[thread].append((ns, id))
+            doomed[thread].add((ns, id))
         for thread, ids in doomed.items():
-            await self._copies.drop(thread, await self._durable.remove(thread, ids))
+            heads = await self._surviving(thread, ids)
+            needed = set(await self._needed(serializer, thread, heads))
+            if kept := ids & needed:
+                logger.warning(
+                    "%d checkpoints of thread %r stay: its head's DeltaChannels are made from them",
+                    len(kept),
+                    thread.id,
+                )
+            namespaces = await self._durable.remove(thread, sorted(ids - needed))
+            await self._copies.drop(thread, namespaces)
+
+    async def _surviving(self, thread: Thread, doomed: set[tuple[str, str]]) -> dict[str, Head]:
+        """The heads that a thread will have without `doomed`."""
+        out = {}
+        for ns, head in (await self._durable.heads(thread)).items():
+            if (ns, head.id) not in doomed:
+                out[ns] = head
+                continue
+            listing = Listing(thread, thread.tenant, ns, None, None, {}, PAGE, light=True)
+            while (page := await self._durable.page(listing)).rows:
+                left = [r for _, r in page.rows if not r.refused and (ns, r.id) not in doomed]
+                if left:
+                    out[ns] = Head(left[0].id, left[0].seq, left[0].digest)
+                    break
+                listing = replace(listing, after=(thread.key, ns, page.rows[-1][1].seq))
+        return out
 
     # -- prune -------------------------------------------------------------------------------
 
@@ -84,7 +120,9 @@ class Upkeep:
                 kept.append((ns, head.id))
                 continue
             try:
-                rows = await history.ancestry(self._durable, self._blobs, place, head.id, replayed)
+                rows = await history.ancestry(
+                    self._durable, self._blobs, serializer, place, head.id, replayed
+                )
             except Unsound as found:
                 raise corrupt(place, head.id, found) from found
             kept += [(ns, row.id) for row in rows]
@@ -115,9 +153,19 @@ class Upkeep:
         """
         if source == target or await self._durable.heads(target):
             raise UsageError(f"copy_thread: thread {target.id!r} has checkpoints already")
+        for _ in range(TRIES):
+            if await self._copied(serializer, source, target, latest_only):
+                return
+            await self._durable.delete_thread(target)  # the source was pruned meanwhile
+        raise ConflictError(
+            thread=source.id, namespace="", expected=None, actual=None, refused=None
+        )
+
+    async def _copied(
+        self, serializer: Serializer, source: Thread, target: Thread, latest_only: bool
+    ) -> bool:
+        """Copies once; False if a head of the source was removed meanwhile."""
         heads = await self._durable.heads(source)
-        if not heads:
-            return
         only = set(await self._needed(serializer, source, heads)) if latest_only else None
         pages = await self._pages(source, only)
         made = Rechained(target, self._blobs)
@@ -128,8 +176,10 @@ class Upkeep:
                 for _, row in reversed(page.rows)
             ]
             await self._durable.copy(source, target, records, rows, [])
-        last = [(ns, head.id) for ns, head in heads.items()]
-        await self._durable.copy(source, target, [], [], last)
+        if heads:
+            last = [(ns, head.id) for ns, head in heads.items()]
+            await self._durable.copy(source, target, [], [], last)
+        return (await self._durable.heads(target)).keys() == heads.keys()
 
     async def _pages(self, source: Thread, only: set[tuple[str, str]] | None) -> list[Page]:
         """All of a thread without its chunks' data, newest first."""

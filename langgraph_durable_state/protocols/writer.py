@@ -12,14 +12,13 @@ from typing import Any
 
 from ..decisions import keys
 from ..decisions.serializing import Serializer
-from ..decisions.versions import run_of
 from ..errors import ConflictError, NumberTakenError, UsageError
 from ..ports import Commits, Durable
 from ..words import Claim, Lost, Outcome, ParentGone, Place, Stored, Won, WriteRow
 from .copies import Copies
 from .drafting import Draft, DraftWrites, Request, draft, draft_writes, request
 from .reading import config_of
-from .runs import Made, Run, Stance, run_of_versions, stance
+from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
 from .shared import Known, Shared
 
 
@@ -51,16 +50,18 @@ class Writer:
     ) -> Any:
         asked = request(config, checkpoint, metadata, new_versions)
         run = run_of_versions(checkpoint.get("channel_versions") or {})
-        if run is not None:
-            if run.conflict is not None:
-                raise run.conflict
-            self._shared.register.started(run, asked.place, asked.id)
+        loaded = tagged_run(config)
+        if run is not None and run.conflict is not None:
+            raise run.conflict
+        actor = run or (loaded if loaded is not None and loaded.addressed else None)
+        if actor is not None:
+            self._shared.register.started(actor, asked.place, asked.id)
         parent = self._known_parent(run, asked)
         if parent is None and asked.parent is not None:
             # A fork of a checkpoint that this process has not seen lately.
             asked = asked.frozen(serializer)
             parent = await self._load(asked.place, asked.parent)
-        position = self._stance(run, asked, parent)
+        position = self._stance(run, loaded, asked, parent)
         consumed = None
         if position.run is not None and position.run.at == asked.parent and asked.parent:
             consumed = self._shared.register.consumed(position.run, asked.place)
@@ -83,9 +84,10 @@ class Writer:
             return None
         return Known(self._shared.reader.record(place, found.row, found.chunks), found.row.digest)
 
-    def _stance(self, run: Run | None, asked: Request, parent: Known | None) -> Stance:
-        config_run = run_of(asked.config["configurable"].get("thread_id"))
-        found = stance(run, config_run, asked.place, asked.parent, asked.stub)
+    def _stance(
+        self, run: Run | None, loaded: Run | None, asked: Request, parent: Known | None
+    ) -> Stance:
+        found = stance(run, loaded, asked.place, asked.parent, asked.stub)
         if found is None:
             found = Stance(run, Claim.HEAD, parent.digest if parent else b"")
         if self._shared.fork_on_conflict and found.claim is not Claim.ASIDE:
@@ -101,6 +103,7 @@ class Writer:
             known = await self._load(made.put.place, made.put.id) or known
         self._shared.recent.put((made.put.place, made.put.id), known)
         if isinstance(outcome, Won):
+            self._shared.register.settled(made.put.place, made.put.parent)
             if made.run is not None:
                 made.run.advanced(known.record, known.digest)
             self._shared.heads.put(made.put.place, known.record, known.digest)
@@ -167,7 +170,7 @@ def _lost(made: Draft, outcome: Lost) -> ConflictError:
         namespace=made.put.place.ns,
         expected=run.at if run is not None else made.put.parent,
         actual=outcome.actual,
-        refused=made.put.id,
+        refused=made.put.id if outcome.actual is not None else None,
     )
     if run is not None:
         run.conflict = error
