@@ -117,4 +117,4 @@ class NumberTakenError(DurableStateError):
 
 
 class EvolutionError(DurableStateError):
-    """Stored state has a shape that this code does not know how to read."""
+    """Stored state is as it was written, but this code does not know how to read it."""

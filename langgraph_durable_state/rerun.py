@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from .errors import ConflictError
+from .errors import ConflictError, UsageError
 
 T = TypeVar("T")
 
@@ -43,10 +44,17 @@ def rerun_on_conflict(call: Callable[[], T], *, tries: int = TRIES) -> T:
     """
     for pause in _pauses(tries):
         try:
-            return call()
+            return _answer(call())
         except ConflictError:
             time.sleep(pause)
-    return call()
+    return _answer(call())
+
+
+def _answer(value: T) -> T:
+    if inspect.iscoroutine(value):
+        value.close()
+        raise UsageError("rerun_on_conflict was given a coroutine: use arerun_on_conflict")
+    return value
 
 
 async def arerun_on_conflict(call: Callable[[], Awaitable[T]], *, tries: int = TRIES) -> T:

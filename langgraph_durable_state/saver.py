@@ -18,7 +18,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .decisions.codec import Blobs, Compression
-from .decisions.keys import Numbers, named
+from .decisions.keys import Numbers, thread_of
 from .decisions.serializing import Serializer, Verify
 from .decisions.versions import Tagged, following, run_of
 from .drivers.blocking import run
@@ -32,7 +32,7 @@ from .protocols.runs import Register, Run
 from .protocols.shared import Known, Shared
 from .settings import HotReads, OnConflict, Settings, check_schema
 from .tiers.statements import schema_sql
-from .words import Place
+from .words import Place, Thread
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
@@ -102,6 +102,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
         redis_timeout: float = 0.5,
         pool_size: int = 10,
     ) -> None:
+        if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
+            raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
         super().__init__(serde=serde)
         check_sources(postgres, redis)
         self._settings = Settings(
@@ -155,6 +157,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
         """
         from . import embedded
 
+        cls("", "redis://", **options).close()  # what cannot be used is said before servers start
         servers = embedded.start(path)
         saver = cls(servers.postgres, servers.redis, **options)
         saver._servers = servers
@@ -171,6 +174,9 @@ class DurableSaver(BaseCheckpointSaver[str]):
     def setup(self) -> None:
         """Installs or upgrades the tables. Safe to call often, and by several at once.
 
+        Redis is asked as well, and the log says if it does not answer: without it all works, only
+        slower.
+
         Raises:
             UnavailableError: if Postgres cannot be reached.
             UsageError: if they are not installed and this role may not do it.
@@ -179,10 +185,14 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     async def asetup(self) -> None:
         """Installs or upgrades the tables; see `setup`."""
-        await (await self._faces.native()).durable.setup()
+        driver = await self._faces.native()
+        await driver.durable.setup()
+        await driver.copies.check()
 
     async def _setup_blocking(self) -> None:
-        await (await self._faces.blocking()).durable.setup()
+        driver = await self._faces.blocking()
+        await driver.durable.setup()
+        await driver.copies.check()
 
     @staticmethod
     def ddl(schema: str = "durable_state") -> str:
@@ -210,6 +220,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
             servers.close()
 
     def __enter__(self) -> Self:
+        self._faces.check_open()
         return self
 
     def __exit__(
@@ -221,6 +232,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
         self.close()
 
     async def __aenter__(self) -> Self:
+        self._faces.check_open()
         return self
 
     async def __aexit__(
@@ -333,6 +345,9 @@ class DurableSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Stores a checkpoint, durably.
 
+        A checkpoint whose id is stored already with the same content is there already; with other
+        content it is replaced and becomes the head, as in LangGraph's own savers.
+
         Raises:
             ConflictError: if another run advanced the thread first; the checkpoint is kept.
             ValueRefusedError: if a value would not come back; nothing was written.
@@ -409,34 +424,53 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     # -- upkeep ------------------------------------------------------------------------------
 
-    def delete_thread(self, thread_id: str) -> None:
-        """Removes all of a thread, in both tiers."""
-        run(self._delete_thread_blocking(thread_id))
+    def delete_thread(self, thread_id: str, *, tenant_id: str = "") -> None:
+        """Removes all of a thread, in both tiers.
 
-    async def _delete_thread_blocking(self, thread_id: str) -> None:
-        await (await self._faces.blocking()).upkeep.delete_thread(_thread(thread_id))
+        Args:
+            thread_id: which.
+            tenant_id: whose, if the thread was put with a `tenant_id` in its config.
+        """
+        run(self._delete_thread_blocking(_thread(thread_id, tenant_id)))
 
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Removes all of a thread, in both tiers."""
-        await (await self._faces.native()).upkeep.delete_thread(_thread(thread_id))
+    async def _delete_thread_blocking(self, thread: Thread) -> None:
+        await (await self._faces.blocking()).upkeep.delete_thread(thread)
 
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+    async def adelete_thread(self, thread_id: str, *, tenant_id: str = "") -> None:
+        """Removes all of a thread, in both tiers.
+
+        Args:
+            thread_id: which.
+            tenant_id: whose, if the thread was put with a `tenant_id` in its config.
+        """
+        thread = _thread(thread_id, tenant_id)
+        await (await self._faces.native()).upkeep.delete_thread(thread)
+
+    def delete_for_runs(self, run_ids: Sequence[str], *, tenant_id: str = "") -> None:
         """Removes the checkpoints whose metadata names one of these runs, and their writes.
 
         A head among them moves to the newest checkpoint that is left. What the DeltaChannels of
         a head that stays are made from is not removed, and the log says so.
         """
-        run(self._delete_for_runs_blocking(run_ids))
+        run(self._delete_for_runs_blocking(_texts("run_ids", run_ids), tenant_id))
 
-    async def _delete_for_runs_blocking(self, run_ids: Sequence[str]) -> None:
-        await (await self._faces.blocking()).upkeep.delete_for_runs(self._serializer, "", run_ids)
+    async def _delete_for_runs_blocking(self, run_ids: Sequence[str], tenant_id: str) -> None:
+        upkeep = (await self._faces.blocking()).upkeep
+        await upkeep.delete_for_runs(self._serializer, tenant_id, run_ids)
 
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+    async def adelete_for_runs(self, run_ids: Sequence[str], *, tenant_id: str = "") -> None:
         """Removes the checkpoints of these runs; see `delete_for_runs`."""
-        await (await self._faces.native()).upkeep.delete_for_runs(self._serializer, "", run_ids)
+        upkeep = (await self._faces.native()).upkeep
+        ids = _texts("run_ids", run_ids)
+        await upkeep.delete_for_runs(self._serializer, tenant_id, ids)
 
     def copy_thread(
-        self, source_thread_id: str, target_thread_id: str, *, latest_only: bool = False
+        self,
+        source_thread_id: str,
+        target_thread_id: str,
+        *,
+        latest_only: bool = False,
+        tenant_id: str = "",
     ) -> None:
         """Copies a thread to a new one.
 
@@ -444,47 +478,63 @@ class DurableSaver(BaseCheckpointSaver[str]):
             source_thread_id: what to copy; nothing happens if it is empty.
             target_thread_id: must have no checkpoints.
             latest_only: copy each namespace's head, and the ancestors that DeltaChannels need.
+            tenant_id: whose both are.
 
         Raises:
             UsageError: if the target has checkpoints.
+            ConflictError: if the source was pruned meanwhile at each of several tries.
         """
-        run(self._copy_thread_blocking(source_thread_id, target_thread_id, latest_only))
+        source, target = _thread(source_thread_id, tenant_id), _thread(target_thread_id, tenant_id)
+        run(self._copy_thread_blocking(source, target, latest_only))
 
-    async def _copy_thread_blocking(self, source: str, target: str, latest_only: bool) -> None:
+    async def _copy_thread_blocking(self, source: Thread, target: Thread, latest: bool) -> None:
         upkeep = (await self._faces.blocking()).upkeep
-        await upkeep.copy(self._serializer, _thread(source), _thread(target), latest_only)
+        await upkeep.copy(self._serializer, source, target, latest)
 
     async def acopy_thread(
-        self, source_thread_id: str, target_thread_id: str, *, latest_only: bool = False
+        self,
+        source_thread_id: str,
+        target_thread_id: str,
+        *,
+        latest_only: bool = False,
+        tenant_id: str = "",
     ) -> None:
         """Copies a thread to a new one; see `copy_thread`."""
+        source, target = _thread(source_thread_id, tenant_id), _thread(target_thread_id, tenant_id)
         upkeep = (await self._faces.native()).upkeep
-        source, target = _thread(source_thread_id), _thread(target_thread_id)
         await upkeep.copy(self._serializer, source, target, latest_only)
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    def prune(
+        self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", tenant_id: str = ""
+    ) -> None:
         """Removes history that nothing needs.
 
         Args:
             thread_ids: which threads.
             strategy: ``"keep_latest"`` keeps each namespace's head with its pending writes, and
                 the ancestors its DeltaChannels are made from; ``"delete"`` keeps nothing.
+            tenant_id: whose they are.
 
         Raises:
             UsageError: if the strategy is unknown.
+            ConflictError: if a thread moved on at each of several tries.
         """
-        run(self._prune_blocking(thread_ids, strategy))
+        threads = [_thread(id, tenant_id) for id in _texts("thread_ids", thread_ids)]
+        run(self._prune_blocking(threads, strategy))
 
-    async def _prune_blocking(self, thread_ids: Sequence[str], strategy: str) -> None:
+    async def _prune_blocking(self, threads: Sequence[Thread], strategy: str) -> None:
         upkeep = (await self._faces.blocking()).upkeep
-        for thread_id in thread_ids:
-            await upkeep.prune(self._serializer, _thread(thread_id), strategy)
+        for thread in threads:
+            await upkeep.prune(self._serializer, thread, strategy)
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    async def aprune(
+        self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", tenant_id: str = ""
+    ) -> None:
         """Removes history that nothing needs; see `prune`."""
+        threads = [_thread(id, tenant_id) for id in _texts("thread_ids", thread_ids)]
         upkeep = (await self._faces.native()).upkeep
-        for thread_id in thread_ids:
-            await upkeep.prune(self._serializer, _thread(thread_id), strategy)
+        for thread in threads:
+            await upkeep.prune(self._serializer, thread, strategy)
 
 
 async def _next_page(
@@ -493,7 +543,12 @@ async def _next_page(
     return await anext(pages, None)
 
 
-def _thread(thread_id: str) -> Any:
-    if not isinstance(thread_id, str) or not thread_id:
-        raise UsageError(f"thread_id must be a str that is not empty, not {thread_id!r}")
-    return named("", thread_id)
+def _thread(thread_id: str, tenant_id: str) -> Thread:
+    return thread_of({"configurable": {"thread_id": thread_id, "tenant_id": tenant_id}})
+
+
+def _texts(name: str, values: Sequence[str]) -> Sequence[str]:
+    """`values`, unless they are one `str`, whose characters would be taken for ids."""
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise UsageError(f"{name} must be a list of str, not {values!r}")
+    return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -52,11 +53,14 @@ class Settings:
         check_schema(self.schema)
         if not self.prefix or {"{", "}"} & set(self.prefix):
             raise UsageError(f"prefix {self.prefix!r}: must not be empty or hold braces")
-        for name in ("hot_ttl", "timeout", "redis_timeout", "pool_size"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} must be positive")
-        if self.head_cache_bytes < 0:
-            raise UsageError("head_cache_bytes must not be negative; 0 turns the cache off")
+        _number("hot_ttl", self.hot_ttl, int, 1)
+        _number("pool_size", self.pool_size, int, 1)
+        _number("timeout", self.timeout, float, 0.001)
+        _number("redis_timeout", self.redis_timeout, float, 0.001)
+        _number("head_cache_bytes", self.head_cache_bytes, int, 0)
+        _number("compression_level", self.compression_level, int, 1, 22)
+        if self.max_value_bytes is not None:
+            _number("max_value_bytes", self.max_value_bytes, int, 1)
         if self.compression == "lz4":
             _require_lz4()
 
@@ -80,6 +84,15 @@ def _one_of(name: str, value: object, kind: object) -> None:
     choices = get_args(kind)
     if value not in choices:
         raise UsageError(f"{name}={value!r}: use one of {', '.join(map(repr, choices))}")
+
+
+def _number(
+    name: str, value: object, kind: type[int] | type[float], least: float, most: float = math.inf
+) -> None:
+    right = isinstance(value, (int, float) if kind is float else int)
+    if not right or isinstance(value, bool) or not least <= value <= most:  # type: ignore[operator]
+        bound = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise UsageError(f"{name}={value!r}: use {kind.__name__} values {bound}")
 
 
 def _require_lz4() -> None:

@@ -49,7 +49,7 @@ class MemoryFaces(Faces):
         self._driver = Driver(of._shared, durable, MemoryCommits(durable), hot, _nothing)
 
     async def blocking(self) -> Driver:
-        self._check_open()
+        self.check_open()
         return await self._install(self._driver)
 
     async def native(self) -> Driver:

@@ -70,9 +70,11 @@ def _first(found: Iterator[tuple[str, str] | None]) -> tuple[str, str] | None:
 
 def _fields(value: Any) -> Mapping[str, Any] | None:
     """The parts of an object that is compared part by part."""
+    if isinstance(value, type):
+        return None
     if hasattr(value, "model_dump") and hasattr(value, "__pydantic_fields_set__"):
         return {**value.__dict__, **(getattr(value, "__pydantic_extra__", None) or {})}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(value):
         # A field may be unset (init=False, or slots): then both sides must lack it.
         names = (f.name for f in dataclasses.fields(value))
         return {n: getattr(value, n) for n in names if hasattr(value, n)}

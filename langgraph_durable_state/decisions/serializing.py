@@ -39,7 +39,7 @@ _SEED = int.from_bytes(os.urandom(7))
 _MESSAGE_SEED = _SEED + 1
 _NOT_MSGPACK = (type(None), bytes, bytearray)
 
-_REMEDY = "verify_round_trip='warn' stores it nevertheless"
+_REMEDY = "convert it, with model_dump() say; verify_round_trip='warn' stores it nevertheless"
 
 logger = logging.getLogger("langgraph_durable_state")
 

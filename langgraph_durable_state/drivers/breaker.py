@@ -32,6 +32,7 @@ class Breaker:
         self._until = 0.0
         self._probing = False
         self._refused = False
+        self._why = ""
 
     @property
     def is_open(self) -> bool:
@@ -48,6 +49,10 @@ class Breaker:
         self._probing = True
         return True
 
+    def refusal(self) -> str:
+        """What to tell a call that is not admitted."""
+        return f"it failed a moment ago and is not tried yet; it said: {self._why}"
+
     def succeeded(self) -> None:
         """The tier answered."""
         if self._pause or self._refused:
@@ -56,6 +61,7 @@ class Breaker:
 
     def failed(self, error: BaseException) -> None:
         """The tier could not be reached. Calls that were under way when it failed count once."""
+        self._why = str(error)
         if not self._pause:
             logger.warning("%s failed and is used again once it answers: %s", self._tier, error)
             self._pause = FIRST_PAUSE

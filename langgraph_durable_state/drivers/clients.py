@@ -40,8 +40,12 @@ def check_sources(postgres: object, redis_: object) -> None:
     if isinstance(postgres, str):
         try:
             psycopg.conninfo.conninfo_to_dict(postgres)
-        except psycopg.ProgrammingError as error:
-            raise UsageError(f"postgres URL: {error}") from error
+        except psycopg.ProgrammingError:
+            # libpq quotes the whole URL, which may hold a password.
+            raise UsageError(
+                "postgres must be a URL like postgresql://user@host/database (not SQLAlchemy's "
+                "postgresql+psycopg://) or a conninfo string like host=… dbname=…"
+            ) from None
     if redis_ is None:
         return
     if not isinstance(redis_, (str, redis.Redis, redis.asyncio.Redis)):
@@ -62,7 +66,7 @@ def blocking_pool(
     if isinstance(source, ConnectionPool):
         return source, False
 
-    class Noting(psycopg.Connection[Any]):
+    class DurableStateConnection(psycopg.Connection[Any]):
         @classmethod
         def connect(cls, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -71,7 +75,7 @@ def blocking_pool(
                 failures.note(error)
                 raise
 
-    return ConnectionPool(**_options(source, settings, Noting)), True
+    return ConnectionPool(**_options(source, settings, DurableStateConnection)), True
 
 
 def native_pool(
@@ -84,7 +88,7 @@ def native_pool(
     if isinstance(source, AsyncConnectionPool):
         return source, False
 
-    class Noting(psycopg.AsyncConnection[Any]):
+    class DurableStateConnection(psycopg.AsyncConnection[Any]):
         @classmethod
         async def connect(cls, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -93,12 +97,16 @@ def native_pool(
                 failures.note(error)
                 raise
 
-    return AsyncConnectionPool(**_options(source, settings, Noting)), True
+    return AsyncConnectionPool(**_options(source, settings, DurableStateConnection)), True
 
 
 def _options(source: PostgresSource | Elsewhere, settings: Settings, kind: type) -> dict[str, Any]:
     conninfo, kwargs = _conninfo(source)
-    limits = {"connect_timeout": max(2, round(settings.timeout)), "autocommit": True}
+    limits = {
+        "connect_timeout": max(2, round(settings.timeout)),
+        "autocommit": True,
+        "fallback_application_name": "langgraph_durable_state",
+    }
     return {
         "conninfo": conninfo,
         "kwargs": limits | kwargs,

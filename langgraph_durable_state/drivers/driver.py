@@ -37,6 +37,7 @@ class Driver:
 
     Attributes:
         durable: installs the tables.
+        copies: the hot tier's.
         engine, writer, upkeep: read, write and tidy up through this face's tiers.
         close: gives back what this driver opened itself.
     """
@@ -49,11 +50,11 @@ class Driver:
         hot: Hot | None,
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        copies = Copies(hot, shared)
         self.durable = durable
-        self.engine = Engine(shared, durable, copies)
-        self.writer = Writer(shared, durable, commits, copies)
-        self.upkeep = Upkeep(durable, copies, shared.blobs)
+        self.copies = Copies(hot, shared)
+        self.engine = Engine(shared, durable, self.copies)
+        self.writer = Writer(shared, durable, commits, self.copies)
+        self.upkeep = Upkeep(durable, self.copies, shared.blobs)
         self.close = close
 
 

@@ -74,7 +74,7 @@ class Faces:
 
     async def blocking(self) -> Driver:
         """The blocking driver, its tables installed. Never suspends."""
-        self._check_open()
+        self.check_open()
         found = self._blocking
         if found is None:
             with self._lock:
@@ -86,7 +86,7 @@ class Faces:
 
     async def native(self) -> Driver:
         """The running loop's driver, its tables installed."""
-        self._check_open()
+        self.check_open()
         loop = asyncio.get_running_loop()
         found = self._native.get(loop)
         if found is None:
@@ -105,7 +105,8 @@ class Faces:
             self.installed = True
         return driver
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises ClosedError if the saver was closed."""
         if self._closed:
             raise ClosedError()
 

@@ -39,7 +39,7 @@ class GuardedScripts:
 
     async def call(self, name: str, keys: Sequence[str], args: Sequence[bytes | str | int]) -> Any:
         if not self._breaker.admits():
-            raise UnavailableError("redis", "it failed a moment ago and is not tried yet")
+            raise UnavailableError("redis", self._breaker.refusal())
         try:
             answer = await self._call(name, keys, args)
         except Exception as error:

@@ -151,13 +151,13 @@ class PooledSql:
     async def _guarded(self, work: Callable[[_Ask], Awaitable[T]]) -> T:
         """`work` on a connection, unless Postgres failed a moment ago."""
         if not self._breaker.admits():
-            raise UnavailableError("postgres", "it failed a moment ago and is not tried yet")
+            raise UnavailableError("postgres", self._breaker.refusal())
         try:
             result = await self._persist(work, time.monotonic() + self._timeout)
         except Exception as error:
             known = translated(error)
             if isinstance(known, UnavailableError) and not isinstance(error, _BUSY):
-                self._breaker.failed(known)
+                self._breaker.failed(error)
             else:
                 self._breaker.succeeded()
             if known is error:
@@ -252,6 +252,7 @@ def is_dead(connection: Any, error: BaseException) -> bool:
         errors.CrashShutdown,
         errors.CannotConnectNow,
         errors.ReadOnlySqlTransaction,  # a primary that was demoted under us
+        errors.InvalidSqlStatementName,  # somebody discarded what this session had prepared
     )
     return bool(connection.closed) or isinstance(error, dead)
 
@@ -266,9 +267,15 @@ def translated(error: Exception) -> Exception:
     if isinstance(error, errors.NotNullViolation) and error.diag.table_name == "chunk":
         return NumberTakenError()
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName)):
-        return UsageError(f"the tables are not installed: call setup() first ({error})")
+        return UsageError(
+            "the tables are not installed: call setup(), or have an administrator run what "
+            f"`durable-state ddl` prints ({error})"
+        )
     if isinstance(error, _MISUSE):
         return UsageError(str(error))
+    connecting = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+    if connecting and any(words in str(error) for words in _HOPELESS):
+        return UsageError(f"Postgres: {error}")
     kinds = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
     if isinstance(error, kinds):
         return UnavailableError("postgres", str(error) or type(error).__name__)
@@ -276,6 +283,9 @@ def translated(error: Exception) -> Exception:
         return DurableStateError(f"Postgres: {error}")
     return error
 
+
+_HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
+"""In libpq's words, which carry no code while a connection is made: trying again is no use."""
 
 _BUSY = (OverloadError, errors.LockNotAvailable, errors.QueryCanceled)
 """Postgres is there and answers, only not this: other threads need not be refused."""

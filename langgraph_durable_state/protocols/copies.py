@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from uuid import UUID
 
 from ..decisions import codec
 from ..decisions.codec import Record, Unsound
@@ -93,9 +94,19 @@ class Copies:
         except UnavailableError as error:
             logger.debug("a hot copy was not read: %s", error)
         except Unsound as found:
-            logger.warning("a hot copy of %s was damaged and is replaced: %s", place, found.detail)
+            logger.warning(
+                "a hot copy of thread %r, namespace %r, was damaged and is replaced: %s",
+                place.thread.id,
+                place.ns,
+                found.detail,
+            )
             await self.drop(place.thread, [place.ns])
         return None
+
+    async def check(self) -> None:
+        """Asks the hot tier, whose breaker logs a failure."""
+        nowhere = Thread("", "", UUID(int=0))
+        await self.drop(nowhere, [""])
 
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes copies; one that stays behind is never served, and goes with its time to live."""

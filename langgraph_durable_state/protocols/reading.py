@@ -14,7 +14,7 @@ from ..decisions.copying import copied
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import Tagged
-from ..errors import CorruptionError
+from ..errors import CorruptionError, EvolutionError
 from ..words import NULL_TASK_ID, ChunkRow, Place, RecordRow, Thread, WriteRow
 from .runs import Run, tagged
 
@@ -183,9 +183,13 @@ class Reader:
         def decode(channel: str | None, read: Callable[[], Any]) -> Any:
             try:
                 return read()
-            except Exception as error:
-                detail = f"its bytes cannot be decoded ({type(error).__name__}: {error})"
-                raise corrupt(record.place, record.id, Unsound(channel, detail)) from error
+            except Exception as error:  # the digests hold: the bytes are what was written
+                raise EvolutionError(
+                    f"Thread {record.place.thread.id!r}, checkpoint {record.id}, "
+                    f"channel {channel!r}: the bytes are as they were written, but this saver's "
+                    f"serde cannot read them ({type(error).__name__}: {error}). "
+                    "Were they written with another serde, or by other code?"
+                ) from error
 
         return decode
 

@@ -89,7 +89,11 @@ class Writer:
     ) -> Stance:
         found = stance(run, loaded, asked.place, asked.parent, asked.stub)
         if found is None:
-            found = Stance(run, Claim.HEAD, parent.digest if parent else b"")
+            if parent is None:
+                raise UsageError(
+                    f"thread {asked.place.thread.id!r} has no checkpoint {asked.parent}"
+                )
+            found = Stance(run, Claim.HEAD, parent.digest)
         if self._shared.fork_on_conflict and found.claim is not Claim.ASIDE:
             return replace(found, claim=Claim.ANY)
         return found

@@ -218,7 +218,8 @@ def test_a_redis_client_is_used(postgres_url: str, redis_url: str, kind: Any) ->
     ("arguments", "message"),
     [
         ((5,), "postgres must be a URL"),
-        (("not a URL",), "postgres URL"),
+        (("not a URL",), "postgres must be a URL"),
+        (("postgresql+psycopg://u:secret@h/d",), "not SQLAlchemy"),
         (("postgresql://x", 5), "redis must be a URL"),
         (("postgresql://x", "http://x"), "redis URL"),
         (("postgresql://x", redis.Redis(decode_responses=True)), "must not decode"),
@@ -252,7 +253,7 @@ class Pickled:
 def test_tables_that_are_missing_are_named(postgres_url: str) -> None:
     """Without auto_setup the first call says what to do; after setup() it works."""
     with DurableSaver(postgres_url, auto_setup=False) as saver:
-        with pytest.raises(UsageError, match=r"call setup\(\) first"):
+        with pytest.raises(UsageError, match=r"call setup\(\)"):
             value_of(saver, "t")
         saver.setup()
         saver.setup()
@@ -340,6 +341,6 @@ def test_why_there_is_no_connection_is_said(postgres_url: str, face: Any) -> Non
     unknown = conninfo.make_conninfo(postgres_url, dbname=f"{database}_none")
     with (
         DurableSaver(unknown) as lost,
-        pytest.raises(UnavailableError, match="does not exist"),
+        pytest.raises(UsageError, match="does not exist"),
     ):
         face(lost, "t")

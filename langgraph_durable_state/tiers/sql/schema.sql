@@ -3,10 +3,15 @@
 -- the tables can be hash-partitioned by thread; the ids themselves stand once, in "thread".
 -- Values are compressed before they come here: STORAGE EXTERNAL keeps Postgres from trying again.
 
-SELECT pg_advisory_xact_lock(hashtextextended('langgraph_durable_state {schema}', 0));
+-- An application's role needs, once it is installed:
+--   GRANT USAGE ON SCHEMA {schema} TO app;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO app;
 
--- Where it is installed nothing is done: ALTER TABLE and CREATE INDEX would lock out the others.
-DO $install$ BEGIN IF to_regclass('{schema}.installed') IS NULL THEN
+-- One block, so that the lock holds to its end whether or not a transaction is around it. Where it
+-- is installed nothing is done: ALTER TABLE and CREATE INDEX would lock out the others.
+DO $install$ BEGIN
+PERFORM pg_advisory_xact_lock(hashtextextended('langgraph_durable_state {schema}', 0));
+IF to_regclass('{schema}.installed') IS NULL THEN
 
 CREATE SCHEMA IF NOT EXISTS {schema};
 
