@@ -11,7 +11,9 @@
 -- is installed nothing is done: ALTER TABLE and CREATE INDEX would lock out the others.
 DO $install$ BEGIN
 PERFORM pg_advisory_xact_lock(hashtextextended('langgraph_durable_state {schema}', 0));
-IF to_regclass('{schema}.installed') IS NULL THEN
+-- Not to_regclass: this session may remember that there was no such table before it waited.
+IF NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                WHERE n.nspname = '{schema}' AND c.relname = 'installed') THEN
 
 CREATE SCHEMA IF NOT EXISTS {schema};
 
