@@ -24,18 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ._servers import (
-    SYSTEM_USER,
-    Postgres,
-    Valkey,
-    closed_to_postgres,
-    end,
-    fits_sockets,
-    our_users,
-    postgres_binaries,
-    require_wheels,
-    user_name,
-)
+from ._accounts import SYSTEM_USER, closed_to_postgres, our_users, user_name
+from ._servers import Postgres, Valkey, end, fits_sockets, postgres_binaries, require_wheels
 from .errors import UsageError
 
 if TYPE_CHECKING:

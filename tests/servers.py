@@ -24,7 +24,7 @@ import psycopg
 import pytest
 import redis
 
-from langgraph_durable_state import _servers
+from langgraph_durable_state import _accounts, _servers
 
 START_SECONDS = 30.0
 LOOPBACK = "127.0.0.1"
@@ -174,7 +174,7 @@ class PostgresServer(Server):
         self.data = directory / "data"
         self.settings = dict(settings or {})
         _copy(template, self.data)
-        _servers.give_to_postgres(self.data)
+        _accounts.give_to_postgres(self.data)
 
     @property
     def url(self) -> str:
@@ -223,7 +223,7 @@ class PostgresServer(Server):
                 stderr=log,
                 env=_servers.plain_environment(),
                 start_new_session=True,
-                **_servers.postgres_account(),
+                **_accounts.postgres_account(),
             )
 
     def _answers(self) -> bool:
@@ -319,7 +319,7 @@ class PgBouncer(Server):
         self._target = urlsplit(target)
         self._ini = directory / "pgbouncer.ini"
         self._ini.write_text(self._settings(pool_size))
-        _servers.give_to_postgres(directory)  # it refuses to run as root, too
+        _accounts.give_to_postgres(directory)  # it refuses to run as root, too
 
     @property
     def url(self) -> str:
@@ -354,7 +354,7 @@ class PgBouncer(Server):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **_servers.postgres_account(),
+                **_accounts.postgres_account(),
             )
 
     def _answers(self) -> bool:

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 import redis
 
-from langgraph_durable_state import _servers, embedded
+from langgraph_durable_state import _accounts, _servers, embedded
 from langgraph_durable_state.errors import UnavailableError, UsageError
 from tests.conftest import MakePgBouncer, MakePostgres, MakeValkey
 from tests.servers import Proxy, free_memory, wait_until
@@ -462,7 +462,7 @@ class TestEmbeddedRefusals:
         passable.mkdir(parents=True)
         closed.chmod(0o700)
         passable.chmod(0o710)
-        os.chown(passable, -1, _servers.postgres_account()["group"])
+        os.chown(passable, -1, _accounts.postgres_account()["group"])
         embedded.start(passable / "state").close()
         assert (mode(closed), mode(passable)) == (0o701, 0o710)
 
