@@ -92,8 +92,9 @@ class Put:
     """One checkpoint to store, serialized: the unit that wins or loses as a whole.
 
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
-    claim on the head covers it, its row must still be there with the digest ``base``. ``size`` is
-    in plain bytes.
+    claim on the head covers it, its row must still be there with the digest ``base``. ``mark``
+    tells the chunk numbers referred to from others under the same digest. ``size`` is in plain
+    bytes.
     """
 
     place: Place
@@ -110,6 +111,7 @@ class Put:
     refers: str | None = None
     base: Digest = b""
     covered: bool = False
+    mark: bytes | None = None
 
     @property
     def needs(self) -> str | None:

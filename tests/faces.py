@@ -32,19 +32,19 @@ class OnBlockingFace(BaseCheckpointSaver[str]):
     ) -> None:
         self.saver.put_writes(config, writes, task_id, task_path)
 
-    async def adelete_thread(self, thread_id: str) -> None:
-        self.saver.delete_thread(thread_id)
+    async def adelete_thread(self, thread_id: str, **options: Any) -> None:
+        self.saver.delete_thread(thread_id, **options)
 
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        self.saver.delete_for_runs(run_ids)
+    async def adelete_for_runs(self, run_ids: Sequence[str], **options: Any) -> None:
+        self.saver.delete_for_runs(run_ids, **options)
 
     async def acopy_thread(
         self, source_thread_id: str, target_thread_id: str, **options: Any
     ) -> None:
         self.saver.copy_thread(source_thread_id, target_thread_id, **options)
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        self.saver.prune(thread_ids, strategy=strategy)
+    async def aprune(self, thread_ids: Sequence[str], **options: Any) -> None:
+        self.saver.prune(thread_ids, **options)
 
     async def aget_delta_channel_history(self, *, config: Any, channels: Sequence[str]) -> Any:
         return self.saver.get_delta_channel_history(config=config, channels=channels)

@@ -186,6 +186,11 @@ def packed(numbers: Iterable[int]) -> bytes:
     return bytes((len(blocks),)) + table + struct.pack(f">{len(numbers)}I", *entries)
 
 
+def mark(numbers: Iterable[int]) -> bytes:
+    """Eight bytes that tell one list of chunk numbers from another; Postgres makes them, too."""
+    return hashlib.sha256(packed(numbers)).digest()[:8]
+
+
 def unpacked(data: bytes) -> tuple[int, ...]:
     """The inverse of `packed`.
 

@@ -63,10 +63,9 @@ class BlockingConnections:
         try:
             connection = self._pool.getconn(timeout=min(timeout, PATIENCE))
         except PoolTimeout as error:
-            left = timeout - PATIENCE
-            if left <= 0 or self._failures.since(start):
-                raise self._failures.explained(start, error) from None
-            connection = self._patiently(start, left)
+            if (failed := self._failures.since(start)) is not None:
+                raise failed from error
+            connection = self._patiently(start, max(timeout - PATIENCE, 0.001))
         self._out[connection] = connection.autocommit
         if not connection.autocommit:
             connection.autocommit = True
@@ -74,7 +73,7 @@ class BlockingConnections:
 
     def _patiently(self, start: float, timeout: float) -> psycopg.Connection[Any]:
         try:
-            found: psycopg.Connection[Any] = self._pool.getconn(timeout=timeout)
+            found: psycopg.Connection[Any] = self._pool.getconn(timeout)
             return found
         except PoolTimeout as error:
             busy = len(self._out) >= self._pool.max_size

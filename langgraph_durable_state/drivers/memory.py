@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..decisions import projection
+from ..decisions import keys, projection
 from ..tiers.outcomes import Seen, Standing, outcome
 from ..tiers.postgres import differing_slot
 from ..words import (
@@ -83,8 +83,13 @@ class MemoryDurable:
     def able(self, put: Put) -> bool:
         """Whether what the put needs is there, and itself is not."""
         stored = self._world.rows(put.place.thread).checkpoints
-        if put.needs is not None and _digest(stored.get((put.place.ns, put.needs))) != put.base:
+        head = self._world.rows(put.place.thread).heads.get(put.place.ns)
+        if put.needs is not None and not _is_base(stored.get((put.place.ns, put.needs)), put):
             return False
+        if put.needs is None and head is not None and head.digest == put.expected:
+            referred = stored.get((put.place.ns, head.id))
+            if put.mark is not None and referred and keys.mark(referred.row.numbers) != put.mark:
+                return False
         same = _digest(stored.get((put.place.ns, put.id)))
         return not (put.claim is Claim.ANY and same == put.digest)
 
@@ -143,7 +148,7 @@ class MemoryDurable:
             rows = self._world.rows(put.place.thread)
             ns, head = put.place.ns, rows.heads.get(put.place.ns)
             refers = rows.checkpoints.get((ns, put.refers or ""))
-            if head is None or (put.refers is not None and _digest(refers) != put.base):
+            if head is None or (put.refers is not None and not _is_base(refers, put)):
                 return None
             rows.require_free(put.chunks)
             rows.add_chunks(put.chunks)
@@ -353,3 +358,10 @@ def _is_listed(stored: Checkpoint, listing: Listing, rows: Rows) -> bool:
         if not (row.ns > ns or (row.ns == ns and row.seq < seq)):
             return False
     return matches(stored.meta, listing.filter)
+
+
+def _is_base(stored: Checkpoint | None, put: Put) -> bool:
+    """Whether a checkpoint is the one that a put was made from, chunk numbers included."""
+    if stored is None or stored.row.digest != put.base:
+        return False
+    return put.mark is None or keys.mark(stored.row.numbers) == put.mark

@@ -44,10 +44,9 @@ class NativeConnections:
         try:
             connection = await self._pool.getconn(timeout=min(timeout, PATIENCE))
         except PoolTimeout as error:
-            left = timeout - PATIENCE
-            if left <= 0 or self._failures.since(start):
-                raise self._failures.explained(start, error) from None
-            connection = await self._patiently(start, left)
+            if (failed := self._failures.since(start)) is not None:
+                raise failed from error
+            connection = await self._patiently(start, max(timeout - PATIENCE, 0.001))
         self._out[connection] = connection.autocommit
         if not connection.autocommit:
             await connection.set_autocommit(True)
@@ -55,7 +54,9 @@ class NativeConnections:
 
     async def _patiently(self, start: float, timeout: float) -> psycopg.AsyncConnection[Any]:
         try:
-            found: psycopg.AsyncConnection[Any] = await self._pool.getconn(timeout=timeout)
+            found: psycopg.AsyncConnection[Any] = await self._pool.getconn(
+                timeout=max(timeout, 0.001)
+            )
             return found
         except PoolTimeout as error:
             busy = len(self._out) >= self._pool.max_size

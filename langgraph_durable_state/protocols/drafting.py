@@ -93,7 +93,9 @@ class Draft:
     def whole(self, blobs: Blobs) -> Draft:
         """The same put with all its chunks: those of its parent may be gone."""
         rows = tuple(codec.chunk_row(chunk, blobs) for chunk in self.record.chunks().values())
-        return replace(self, put=replace(self.put, refers=None, covered=False, chunks=rows))
+        return replace(
+            self, put=replace(self.put, refers=None, covered=False, mark=None, chunks=rows)
+        )
 
 
 def draft(
@@ -145,6 +147,7 @@ def draft(
         refers=asked.parent if base is not None else None,
         base=digest,
         covered=covered,
+        mark=keys.mark(codec.numbers_of(base.channels)) if base is not None else None,
     )
     return Draft(put, record, parent, run)
 

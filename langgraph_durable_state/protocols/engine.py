@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
 
 T = TypeVar("T")
 
+TRIES = 5
+
 PAGE = 50
 """Checkpoints listed per round trip: some 200 KB of an ordinary chat."""
 
@@ -115,7 +117,9 @@ class Engine:
         left = limit
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
-            rows, out = await twice(partial(self._page, serializer, replace(listing, limit=asked)))
+            rows, out = await settled(
+                partial(self._page, serializer, replace(listing, limit=asked))
+            )
             if not rows:
                 return
             yield out
@@ -156,16 +160,18 @@ class Engine:
                 self._durable, self._reader, self._shared.blobs, serializer, place, found, channels
             )
 
-        return await twice(replay)
+        return await settled(replay)
 
 
-async def twice(read: Callable[[], Awaitable[T]]) -> T:
+async def settled(read: Callable[[], Awaitable[T]]) -> T:
     """What `read` returns, tried again if something is missing: reading rows, writes and chunks
     takes several statements, and what they belong to may be removed in between."""
-    try:
-        return await read()
-    except CorruptionError:
-        return await read()
+    for _ in range(TRIES - 1):
+        try:
+            return await read()
+        except CorruptionError:
+            continue
+    return await read()
 
 
 def listing_of(

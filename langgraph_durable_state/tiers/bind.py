@@ -60,6 +60,7 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.byteas(c.blob for _, _, _, c in chunks),
         arrays.uuids(w.place.thread.key for w, _ in batches),
         *write_rows([(w.place.ns, row) for w, row in batches]),
+        arrays.byteas(p.mark for p in puts),
     )
 
 

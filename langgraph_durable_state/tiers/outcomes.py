@@ -51,10 +51,10 @@ async def outcome(store: Store, put: Put, seen: Seen) -> Outcome:
         return Won(head.seq, repeated=True)  # an acknowledgement was lost
     if not seen.able and put.claim is Claim.HEAD and head and head.digest == put.expected:
         return ParentGone()
-    return await _aside(store, put)
+    return await _aside(store, put, seen.able)
 
 
-async def _aside(store: Store, put: Put) -> Outcome:
+async def _aside(store: Store, put: Put, able: bool) -> Outcome:
     """A put that did not win: it is there already, or must be sent anew, or is kept, or lost."""
     found = await store.standing(put, put.id)
     if found.digest == put.digest and found.seq is not None:
@@ -62,9 +62,8 @@ async def _aside(store: Store, put: Put) -> Outcome:
             return Lost(found.head)
         return Kept(found.seq) if put.claim is Claim.ASIDE else Won(found.seq, repeated=True)
     if put.claim is Claim.ANY:
-        if put.needs is not None and (await store.standing(put, put.needs)).digest != put.base:
-            return ParentGone()
-        return (await store.commit([put]))[0]  # a race to open the namespace: once more
+        # Able, it lost a race to open the namespace: once more.
+        return (await store.commit([put]))[0] if able else ParentGone()
     kept = await store.keep_aside(put, put.claim is not Claim.ASIDE)
     if kept is None and found.head is not None and put.refers is not None:
         return ParentGone()

@@ -94,6 +94,7 @@ class PostgresTier:
             put.base,
             *bind.thread(put.place.thread)[1:],
             *bind.chunks(put.chunks),
+            put.mark,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
@@ -122,6 +123,7 @@ class PostgresTier:
             put.size,
             refused,
             put.base,
+            put.mark,
         )
         rows = await self._sql.fetch("keep", params)
         return rows[0][0] if rows else None

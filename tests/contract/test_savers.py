@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import fractions
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph_durable_state import ConflictError, UsageError
+from langgraph_durable_state import ConflictError, EvolutionError, UsageError
 from langgraph_durable_state.words import NULL_TASK_ID
 from tests.contract.superstep import config, superstep, with_id
+from tests.faces import OnBlockingFace
 
 NewSaver = Callable[..., Any]
 
@@ -244,3 +249,173 @@ async def test_writes_made_again_share_nothing_that_a_prune_sweeps(new_saver: Ne
     await run.aput(*superstep(run, loaded, "2", {"own": LONG}))
     head = await new_saver().aget_tuple(config())
     assert head.checkpoint["channel_values"] == {"log": ["1"], "own": LONG}
+
+
+# -- what another process removed, and whose it was -----------------------------------------
+
+
+async def test_a_held_head_that_was_deleted_and_put_again_is_no_base(new_saver: NewSaver) -> None:
+    """The content is the same to the byte; the chunks have other numbers now."""
+    one, holder = new_saver(), new_saver()
+    first = superstep(one, None, "1", {"doc": LONG, "list": [LONG, "y" + LONG]})
+    await one.aput(*first)
+    await holder.aget_tuple(config())
+    await one.adelete_thread("t")
+    await new_saver().aput(*json.loads(json.dumps(first)))
+    held = await holder.aget_tuple(config())
+    assert held.checkpoint["channel_values"] == first[1]["channel_values"]
+    await holder.aput(*superstep(holder, held, "2", {"n": 1}))
+    for saver in (holder, one, new_saver()):
+        found = await saver.aget_tuple(config())
+        assert found.checkpoint["channel_values"] == {**first[1]["channel_values"], "n": 1}
+        assert await ids(saver) == ["2", "1"]
+
+
+async def test_a_refusal_by_a_thread_that_is_gone_names_nothing_kept(new_saver: NewSaver) -> None:
+    """There is no thread any more that would keep the checkpoint."""
+    saver = new_saver()
+    head = await grown(saver, "1")
+    await new_saver().adelete_thread("t")
+    with pytest.raises(ConflictError, match="Nothing was kept") as told:
+        await saver.aput(*superstep(saver, head, "2", {"log": []}))
+    assert (told.value.expected, told.value.actual, told.value.refused) == ("1", None, None)
+    assert await ids(saver) == []
+
+
+def of_tenant(tenant: str, thread: str = "t") -> Any:
+    made = config(thread)
+    made["configurable"]["tenant_id"] = tenant
+    return made
+
+
+async def of_tenants(saver: Any) -> None:
+    """A thread of one name of three tenants, each of two supersteps of one run."""
+    for tenant in ("", "a", "b"):
+        where = of_tenant(tenant)
+        for id in "12":
+            found = await saver.aget_tuple(where)
+            put = superstep(saver, found, id, {"whose": tenant + LONG}, metadata={"run_id": "r"})
+            await saver.aput(
+                {"configurable": {**put[0]["configurable"], **where["configurable"]}}, *put[1:]
+            )
+
+
+async def ids_of_tenant(saver: Any, tenant: str, thread: str = "t") -> list[str]:
+    return [t.checkpoint["id"] async for t in saver.alist(of_tenant(tenant, thread))]
+
+
+@pytest.mark.parametrize(
+    ("tidy", "left"),
+    [
+        (lambda s, **tenant: s.adelete_thread("t", **tenant), []),
+        (lambda s, **tenant: s.adelete_for_runs(["r"], **tenant), []),
+        (lambda s, **tenant: s.aprune(["t"], **tenant), ["2"]),
+        (lambda s, **tenant: s.aprune(["t"], strategy="delete", **tenant), []),
+    ],
+    ids=["delete_thread", "delete_for_runs", "prune", "prune delete"],
+)
+@pytest.mark.parametrize("tenant", ["", "a"])
+async def test_upkeep_reaches_one_tenants_thread_only(
+    new_saver: NewSaver, tidy: Any, left: list[str], tenant: str
+) -> None:
+    saver = new_saver()
+    await of_tenants(saver)
+    await tidy(saver, **({"tenant_id": tenant} if tenant else {}))
+    for each in ("", "a", "b"):
+        expected = left if each == tenant else ["2", "1"]
+        assert await ids_of_tenant(saver, each) == expected
+
+
+async def test_a_copy_is_of_one_tenants_thread_and_that_tenants(new_saver: NewSaver) -> None:
+    saver = new_saver()
+    await of_tenants(saver)
+    await saver.acopy_thread("t", "copy", tenant_id="a")
+    found = await saver.aget_tuple(of_tenant("a", "copy"))
+    assert found.checkpoint["channel_values"] == {"whose": "a" + LONG}
+    for each in ("", "b"):
+        assert await ids_of_tenant(saver, each, "copy") == []
+
+
+async def test_ids_given_as_one_text_are_refused(new_saver: NewSaver) -> None:
+    """Its characters would be taken for ids: here each of them is one."""
+    saver = new_saver()
+    for thread in "42":
+        await grown(saver, "1", "2", thread=thread)
+    with pytest.raises(UsageError, match="thread_ids must be a list"):
+        await saver.aprune("42")
+    with pytest.raises(UsageError, match="run_ids must be a list"):
+        await saver.adelete_for_runs("x")
+    for thread in "42":
+        assert await ids(saver, thread) == ["2", "1"]
+
+
+# -- two serializers -------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Doc:
+    text: str
+
+
+DOCS = [Doc("a" + LONG), Doc("b" + LONG)]
+
+
+def strict_and_allowing(new_saver: NewSaver) -> tuple[Any, Any]:
+    """Two savers over the same caches: one may not make a Doc again, its clone may."""
+    strict = new_saver(serde=JsonPlusSerializer(allowed_msgpack_modules=None), hot_reads="never")
+    inner = getattr(strict, "saver", strict)
+    clone = inner.with_allowlist([(Doc.__module__, "Doc")])
+    return strict, clone if inner is strict else OnBlockingFace(clone)
+
+
+async def read(saver: Any, channel: str = "docs") -> Any:
+    return (await saver.aget_tuple(config())).checkpoint["channel_values"][channel]
+
+
+@pytest.mark.parametrize("first", ["strict", "allowing"])
+@pytest.mark.parametrize("as_map", [False, True])
+async def test_what_one_serializer_decoded_is_not_served_to_another(
+    new_saver: NewSaver, first: str, as_map: bool
+) -> None:
+    """Both read through one head cache, in either order, several times."""
+    _, writer = strict_and_allowing(new_saver)
+    docs: Any = dict(zip("ab", DOCS, strict=True)) if as_map else DOCS
+    await writer.aput(*superstep(writer, None, "1", {"docs": docs}))
+    strict, allowing = strict_and_allowing(new_saver)
+    for saver in [strict, allowing] * 2 if first == "strict" else [allowing, strict] * 2:
+        found = await read(saver)
+        if saver is allowing:
+            assert found == docs
+        else:
+            assert not any(isinstance(d, Doc) for d in (found.values() if as_map else found))
+
+
+@pytest.mark.parametrize("first", ["strict", "allowing"])
+async def test_what_one_serializer_decoded_is_not_matched_for_another(
+    new_saver: NewSaver, first: str
+) -> None:
+    """What the strict one makes of a Doc is, for the other, just what it is; whoever read last."""
+    _, writer = strict_and_allowing(new_saver)
+    await writer.aput(*superstep(writer, None, "1", {"docs": DOCS}))
+    strict, allowing = strict_and_allowing(new_saver)
+    if first == "strict":
+        seen, loaded = await read(strict), await allowing.aget_tuple(config())
+    else:
+        loaded, seen = await allowing.aget_tuple(config()), await read(strict)
+    await allowing.aput(*superstep(allowing, loaded, "2", {"docs": [*seen, "more"]}))
+    for saver in (allowing, strict_and_allowing(new_saver)[1]):
+        assert await read(saver) == [*seen, "more"]
+
+
+async def test_a_value_that_this_serde_cannot_read_is_not_called_damaged(
+    new_saver: NewSaver,
+) -> None:
+    """Written with pickle, read without: the bytes are sound, the reader cannot read them."""
+    pickling = new_saver(serde=JsonPlusSerializer(pickle_fallback=True))
+    value = fractions.Fraction(1, 3)
+    await pickling.aput(*superstep(pickling, None, "1", {"x": value}))
+    assert await read(pickling, "x") == value
+    with pytest.raises(EvolutionError, match=r"channel 'x'.*another serde"):
+        await read(new_saver(), "x")
+    with pytest.raises(EvolutionError):
+        await ids(new_saver())

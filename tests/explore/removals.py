@@ -135,6 +135,38 @@ class RepeatedWritesBesidePrune(Stored):
             assert self.head() == "a"
 
 
+class CopyBesidePrune(Stored):
+    """A thread is copied while it moves on and is pruned: it may be what it was before or after,
+    at any of the moments between, and is whole."""
+
+    apart = True
+
+    def begin(self) -> Coros:
+        self.fill()
+        run = self.saver()
+        put = self.step(run, run.get_tuple(config()), "3", {"own": big("3")})
+        return [self.saver().acopy_thread("t", "copy"), self.move(run, put)]
+
+    async def move(self, saver: Any, put: Any) -> None:
+        await saver.aput(*put)
+        await saver.aprune(["t"])
+
+    def check(self, *tasks: Task) -> None:
+        copy, move = tasks
+        for task in tasks:
+            assert task.crashed or task.done, task.error
+        reader = self.saver()
+        head = reader.get_tuple(config("copy"))
+        self.whole(head)
+        for one in reader.list(config("copy")):
+            self.whole(one)
+        if copy.done:
+            assert head is not None
+            assert head.checkpoint["id"] in {"2", "3"}
+        if move.done:
+            assert self.listed().keys() == {"3"}
+
+
 class ReadBesideDelete(Stored):
     """A reader of a head that is served hot, while the thread is deleted and begun again."""
 

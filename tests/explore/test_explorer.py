@@ -31,6 +31,9 @@ LEAST: Mapping[type[Stored], int] = {
     removals.LoserBesidePrune: comb(6, 3),
     removals.WritesBesidePrune: comb(7, 3),
     removals.RepeatedWritesBesidePrune: comb(6, 3),
+    # A copy has 7 steps (heads of both, two pages, rows, heads set and seen), the other 4 (commit,
+    # heads, chain, the removal); a copy that starts again has more.
+    removals.CopyBesidePrune: comb(11, 4),
     # The winner commits and raises the copy, the loser has 3 parts: 4 orders for each winner;
     # the reader's two steps (read, fetch) fall anywhere between those five.
     scenarios.TwoPutsAndReader: 2 * 4 * comb(7, 2),

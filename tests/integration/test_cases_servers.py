@@ -169,6 +169,69 @@ async def test_calls_at_once_succeed_after_all_our_sessions_were_ended(hot_store
         assert (await reader.get_tuple(config)).pending_writes == [("task", "c", 3)]
 
 
+async def sessions_of(saver: Any, most: int) -> list[Any]:
+    """The sessions of a saver, at least so many, all of them idle."""
+    faces = saver.target._faces
+    driver: Any = await (faces.native() if saver._native else faces.blocking())
+    connections = driver.upkeep._durable._sql._connections
+    for session in [await connections.borrow(5.0) for _ in range(most)]:
+        await connections.give_back(session)
+    return list(connections._pool._pool)
+
+
+DISTURBANCES = {
+    "somebody discarded what they had prepared": "DISCARD ALL",
+    "the server was demoted for a while": "SET default_transaction_read_only = on",
+}
+
+
+@pytest.mark.parametrize("disturbance", DISTURBANCES)
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_succeeds_after_all_our_sessions_were_disturbed(
+    hot_store: Store, name: str, disturbance: str
+) -> None:
+    """However many such sessions the pool holds: others are opened, and nobody is told."""
+    saver = hot_store.saver()
+    configs = await three_steps(saver)
+    sessions = await sessions_of(saver, 3)
+    for _ in range(4 * len(sessions)):  # one after the other, so that each has all prepared
+        for reading in ("get_tuple of the head", "get_tuple by id", "list"):
+            await CALLS[reading](saver, configs)
+    for session in sessions:
+        session.pgconn.exec_(DISTURBANCES[disturbance].encode())  # psycopg does not see it
+    result = await CALLS[name](saver, configs)
+    assert await done_right(name, result, hot_store.reader(), configs)
+
+
+# -- a thread that somebody else has locked ---------------------------------------------------
+
+
+async def test_a_locked_thread_holds_up_no_other_thread(
+    postgres_url: str, open_saver: Open
+) -> None:
+    """Its puts fail and say so; others may be held up with them once, and are not refused."""
+    saver = open_saver(postgres_url, timeout=1.0, pool_size=4)
+    for thread in "xy":
+        await put(saver, at(thread), cp({"c": 0}))
+    lock = (
+        "SELECT FROM durable_state.head h JOIN durable_state.thread t USING (tk)"
+        " WHERE t.id = convert_to('x', 'UTF8') FOR UPDATE OF h"
+    )
+    with psycopg.connect(postgres_url) as other:
+        assert other.execute(lock).rowcount == 1
+        for _ in range(2):
+            jobs = [put(saver, at(t), cp({"c": 1})) for t in "yxyyxy"]
+            told = await asyncio.gather(*jobs, return_exceptions=True)
+            assert all(isinstance(each, (dict, UnavailableError)) for each in told), told
+            assert all(isinstance(told[i], UnavailableError) for i in (1, 4))
+            assert "lock" in str(told[1])
+            last = cp({"c": 2})
+            await put(saver, at("y"), last)
+            assert ids_of([await saver.get_tuple(at("y"))]) == [last["id"]]
+    await put(saver, at("x"), cp({"c": 3}))
+    assert values_of(await open_saver(postgres_url).get_tuple(at("x"))) == {"c": 3}
+
+
 # -- 25: a pooler between ---------------------------------------------------------------------
 
 

@@ -214,6 +214,134 @@ def test_a_redis_client_is_used(postgres_url: str, redis_url: str, kind: Any) ->
         client.close()
 
 
+@pytest.mark.parametrize("first", ["native", "blocking"])
+def test_a_redis_client_serves_several_loops(
+    postgres_url: str, redis_url: str, first: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It belongs to the loop it is first used in; in the next, we connect where it does."""
+    client = redis.asyncio.Redis.from_url(redis_url)
+    saver = DurableSaver(postgres_url, client, hot_reads="always", head_cache_bytes=0)
+
+    async def used(thread: str, end: Callable[[], Any]) -> None:
+        checkpoint, versions = made(thread)
+        await saver.aput(config(thread), checkpoint, {"step": 0}, versions)
+        assert await avalue_of(saver, thread) == thread
+        await end()
+
+    if first == "blocking":
+        put(saver, "before", "before")
+    asyncio.run(used("a", client.aclose))
+    asyncio.run(used("b", saver.aclose))
+    with redis.Redis.from_url(redis_url) as check:
+        assert len(check.keys()) == 2 + (first == "blocking")
+    assert [r.getMessage() for r in caplog.records] == []
+
+
+def test_a_redis_client_stays_with_its_loop(postgres_url: str, redis_url: str) -> None:
+    """While that loop is there still, idle, with a connection of the client's open."""
+    client = redis.asyncio.Redis.from_url(redis_url)
+    saver = DurableSaver(postgres_url, client, hot_reads="always", head_cache_bytes=0)
+
+    async def used(thread: str) -> None:
+        checkpoint, versions = made(thread)
+        await saver.aput(config(thread), checkpoint, {"step": 0}, versions)
+        assert await avalue_of(saver, thread) == thread
+
+    with asyncio.Runner() as one, asyncio.Runner() as two, redis.Redis.from_url(redis_url) as check:
+        for n, runner in enumerate([one, two, two, one]):
+            runner.run(used(f"t{n}"))
+            assert len(check.keys()) == n + 1
+        two.run(saver.aclose())
+        one.run(client.aclose())
+
+
+def test_an_async_pool_serves_several_loops(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its owner closes it with its loop; in the next, we connect where it did."""
+    pools = []
+
+    async def first() -> None:
+        async with pools[0]:
+            assert await used("a") is None
+
+    async def second() -> None:
+        assert await used("b") == "a"
+        await saver.aclose()
+
+    async def used(thread: str) -> Any:
+        before = await avalue_of(saver, "a")
+        checkpoint, versions = made(thread)
+        await saver.aput(config(thread), checkpoint, {"step": 0}, versions)
+        assert await avalue_of(saver, thread) == thread
+        return before
+
+    pools.append(AsyncConnectionPool(postgres_url, open=False))
+    saver = DurableSaver(pools[0], timeout=2)
+    asyncio.run(first())
+    asyncio.run(second())
+    assert [r.getMessage() for r in caplog.records] == []
+
+
+@pytest.mark.parametrize("timeout", [0.2, 0.6])
+def test_a_pool_whose_owner_holds_all_is_busy_and_not_down(
+    postgres_url: str, timeout: float
+) -> None:
+    """A call meanwhile is told so; the first one afterwards works."""
+    with (
+        ConnectionPool(postgres_url, min_size=1, max_size=2, open=True) as pool,
+        DurableSaver(pool, timeout=timeout) as saver,
+    ):
+        put(saver, "t", 1)
+        for _ in range(2):
+            with pool.connection(), pool.connection(), pytest.raises(UnavailableError):
+                value_of(saver, "t")
+            assert value_of(saver, "t") == 1
+
+
+@pytest.mark.parametrize("timeout", [0.2, 0.6])
+async def test_an_async_pool_whose_owner_holds_all_is_busy_and_not_down(
+    postgres_url: str, timeout: float
+) -> None:
+    async with AsyncConnectionPool(postgres_url, min_size=1, max_size=2, open=False) as pool:
+        saver = DurableSaver(pool, timeout=timeout)
+        checkpoint, versions = made(1)
+        await saver.aput(config(), checkpoint, {"step": 0}, versions)
+        for _ in range(2):
+            async with pool.connection(), pool.connection():
+                with pytest.raises(UnavailableError):
+                    await avalue_of(saver, "t")
+            assert await avalue_of(saver, "t") == 1
+        await saver.aclose()
+
+
+async def test_what_changes_while_the_first_call_installs_is_stored_as_it_was(
+    postgres_url: str,
+) -> None:
+    """A caller may go on with its objects once it has called, also of a saver that is new."""
+    saver, other = DurableSaver(postgres_url), DurableSaver(postgres_url)
+    value, written = ["as it was", {"deep": [1]}], [["as it was"], {"deep": [1]}]
+    checkpoint, versions = made(value)
+    where = config() | {"configurable": config(checkpoint_id=checkpoint["id"])["configurable"]}
+    calls = [
+        asyncio.create_task(saver.aput(config(), checkpoint, {"step": 0}, versions)),
+        asyncio.create_task(other.aput_writes(where, [("x", w) for w in written], "task")),
+    ]
+    await asyncio.sleep(0)
+    for each in (value, written[0]):
+        each.append("later")
+    for each in (value[1], written[1]):
+        each["deep"].append("later")
+    await asyncio.gather(*calls)
+    async with DurableSaver(postgres_url) as reader:
+        found = await reader.aget_tuple(config())
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"x": ["as it was", {"deep": [1]}]}
+    assert [w[2] for w in found.pending_writes or []] == [["as it was"], {"deep": [1]}]
+    for each in (saver, other):
+        await each.aclose()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -16,13 +16,15 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 
 from langgraph_durable_state import ValueRefusedError
 from langgraph_durable_state.decisions.escape import escape_text, unescape_text
 from langgraph_durable_state.decisions.serializing import Serializer, plain
+from langgraph_durable_state.testing import memory_saver
+from tests.contract.superstep import config, superstep
 
 SERDE = JsonPlusSerializer()
 
@@ -148,3 +150,120 @@ def test_escaping_is_reversible(text: str) -> None:
         spelled.encode()
         assert unescape_text(spelled) == text
         assert not (nul and "\x00" in spelled)
+
+
+# -- messages that their class would change ---------------------------------------------------
+
+CALL = {"id": "1", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+CALL_CHUNK = {"name": "pay", "args": "{}", "id": "1", "index": 0, "type": "tool_call_chunk"}
+
+
+def with_set(message: Any, **fields: Any) -> Any:
+    """A message some of whose fields were set once it was made."""
+    for name, value in fields.items():
+        setattr(message, name, value)
+    return message
+
+
+CHANGED = {
+    "tool calls cleared": (
+        with_set(AIMessage("x", additional_kwargs={"tool_calls": [CALL]}), tool_calls=[]),
+        "tool_calls",
+    ),
+    "a chunk's cleared": (
+        with_set(AIMessageChunk("x", tool_call_chunks=[CALL_CHUNK]), tool_calls=[]),
+        "tool_calls",
+    ),
+    "a chunk's cleared beside its kwargs": (
+        with_set(AIMessageChunk("x", additional_kwargs={"tool_calls": [CALL]}), tool_calls=[]),
+        "tool_calls",
+    ),
+    "an id that is a number": (
+        with_set(ToolMessage("x", tool_call_id="1"), tool_call_id=5),
+        "tool_call_id",
+    ),
+}
+PLACES = {
+    "itself": lambda m: m,
+    "item": lambda m: [HumanMessage("first"), m],
+    "field": lambda m: {"last": m, "n": 1},
+    "deep": lambda m: {"a": [{"b": m}]},
+    "long": lambda m: [HumanMessage("y" * 400) for _ in range(20)] + [m],
+}
+
+
+def fields(value: Any) -> Any:
+    """All that is in a value, also what comparing messages passes over."""
+    if isinstance(value, (list, tuple)):
+        return [fields(v) for v in value]
+    if isinstance(value, dict):
+        return {k: fields(v) for k, v in value.items()}
+    if isinstance(value, pydantic.BaseModel):
+        return type(value), value.__dict__, value.__pydantic_extra__
+    return value
+
+
+def stored(value: Any) -> Any:
+    """A channel's value as it is read back, nothing of it being held."""
+    saver = memory_saver(head_cache_bytes=0)
+    saver.put(*superstep(saver, None, "1", {"x": value}))
+    found = saver.get_tuple(config())
+    assert found is not None
+    return found.checkpoint["channel_values"]["x"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("changed", CHANGED)
+def test_a_message_that_its_class_would_change_is_refused(changed: str, place: str) -> None:
+    """By the name of the field; it is never stored and then read as something else."""
+    message, field = CHANGED[changed]
+    with pytest.raises(ValueRefusedError) as refused:
+        stored(PLACES[place](message))
+    assert f".{field}" in refused.value.where
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("place", PLACES)
+def test_a_message_that_its_class_leaves_alone_is_stored(place: str) -> None:
+    """What is refused above is so for what was done to it, not for its kind."""
+    call = {"name": "pay", "args": {"a": 1}, "id": "1"}
+    for message in (
+        AIMessage("x", additional_kwargs={"tool_calls": [CALL]}),
+        AIMessage("x", tool_calls=[call]),
+        with_set(AIMessage("x", tool_calls=[call]), tool_calls=[]),
+        AIMessageChunk("x", tool_call_chunks=[CALL_CHUNK]),
+        ToolMessage("x", tool_call_id="1"),
+    ):
+        value = PLACES[place](message)
+        assert fields(stored(value)) == fields(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [HumanMessage("x" * 1_000)],
+        [HumanMessage("x" * 300) for _ in range(4)],
+        {"a": HumanMessage("x" * 1_000)},
+        ["x" * 300 for _ in range(4)],
+        dict.fromkeys("abcd", "x" * 300),
+    ],
+    ids=["message", "messages", "map of a message", "texts", "map of texts"],
+)
+def test_too_large_a_list_is_refused(value: Any) -> None:
+    """max_value_bytes is of the value as a whole, however it is stored."""
+    saver = memory_saver(max_value_bytes=1_000)
+    with pytest.raises(ValueRefusedError, match="more than max_value_bytes=1,000"):
+        saver.put(*superstep(saver, None, "1", {"messages": value}))
+    assert saver.get_tuple(config()) is None
+
+
+def test_a_list_that_grows_too_large_is_refused() -> None:
+    """Though what is new of it is small."""
+    saver = memory_saver(max_value_bytes=1_000)
+    messages = [HumanMessage("x" * 250)] * 2
+    saver.put(*superstep(saver, None, "1", {"messages": messages}))
+    longer = [*messages, HumanMessage("x" * 250)]
+    put = superstep(saver, saver.get_tuple(config()), "2", {"messages": longer})
+    with pytest.raises(ValueRefusedError, match="more than max_value_bytes=1,000"):
+        saver.put(*put)

@@ -14,10 +14,10 @@ WITH put AS MATERIALIZED (
   SELECT * FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
     $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
-    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[]
+    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[]
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
-    tenant, thread_id, user_id, session_id, ord
+    tenant, thread_id, user_id, session_id, mark, ord
   ) ORDER BY tk, ns COLLATE "C"
 ), held AS MATERIALIZED (
   SELECT p.ord, h.seq, h.id, h.digest
@@ -28,7 +28,12 @@ WITH put AS MATERIALIZED (
    WHERE (p.needs IS NULL OR (
        SELECT true FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) AND c.digest = p.base
+          AND (p.mark IS NULL OR substring(sha256(c.chunks) FROM 1 FOR 8) = p.mark)
           FOR KEY SHARE))
+     AND (p.mark IS NULL OR p.needs IS NOT NULL OR held.digest <> p.expected OR NOT EXISTS (
+       SELECT FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, held.id)
+          AND substring(sha256(c.chunks) FROM 1 FOR 8) <> p.mark))
      AND NOT (p.claim = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
@@ -101,7 +106,13 @@ WITH held AS MATERIALIZED (
   SELECT true FROM (SELECT 1) AS one LEFT JOIN held ON true
    WHERE ($12::text IS NULL OR (
        SELECT true FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = ($1, $2, $12) AND c.digest = $13::bytea FOR KEY SHARE))
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, $12) AND c.digest = $13::bytea
+          AND ($21::bytea IS NULL OR substring(sha256(c.chunks) FROM 1 FOR 8) = $21)
+          FOR KEY SHARE))
+     AND ($21 IS NULL OR $12 IS NOT NULL OR held.digest <> $6::bytea OR NOT EXISTS (
+       SELECT FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, held.id)
+          AND substring(sha256(c.chunks) FROM 1 FOR 8) <> $21))
      AND NOT ($5::int = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
@@ -167,7 +178,8 @@ SELECT c.seq, c.digest, c.refused, h.id
 -- keep: Stores a checkpoint beside the head, at the next place in the order.
 WITH parent AS MATERIALIZED (
   SELECT true FROM {schema}.checkpoint
-   WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea FOR KEY SHARE
+   WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea
+     AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16) FOR KEY SHARE
 ), next AS (
   UPDATE {schema}.head SET seq = seq + 1
    WHERE (tk, ns) = ($1, $2) AND ($12 IS NULL OR EXISTS (SELECT FROM parent))
