@@ -419,3 +419,20 @@ async def test_a_value_that_this_serde_cannot_read_is_not_called_damaged(
         await read(new_saver(), "x")
     with pytest.raises(EvolutionError):
         await ids(new_saver())
+
+
+@pytest.mark.parametrize("by_id", [False, True], ids=["by head", "by id"])
+async def test_a_put_on_a_parent_stored_again_finds_its_chunks(
+    new_saver: NewSaver, by_id: bool
+) -> None:
+    """The thread is deleted and the same checkpoint stored again, under other chunk numbers, while
+    a run is under way."""
+    one, holder = new_saver(), new_saver()
+    first = superstep(one, None, "1", {"doc": LONG, "list": [LONG, "y" + LONG]})
+    await one.aput(*first)
+    held = await holder.aget_tuple(config(id="1" if by_id else None))
+    await one.adelete_thread("t")
+    await new_saver().aput(*json.loads(json.dumps(first)))
+    await holder.aput(*superstep(holder, held, "2", {"n": 1}))
+    found = await new_saver().aget_tuple(config())
+    assert found.checkpoint["channel_values"] == {**first[1]["channel_values"], "n": 1}
