@@ -108,6 +108,18 @@ def test_a_window_that_slides_for_long_does_not_keep_its_whole_past() -> None:
     assert sum(rope.sent) <= 6 * 1_000
 
 
+def test_a_list_that_repeats_itself_is_not_cut_to_pieces() -> None:
+    """A reducer that doubles a list: to read it, at most three times its items are decoded."""
+    rope = Rope()
+    value: list[Any] = []
+    for i in range(10):
+        value = [*value, message(2 * i), [f"w-{i}"], message(2 * i + 1), *value]
+        channel = rope.put(value)
+        decoded = sum(p.chunk.count for p in channel.pieces)
+        assert decoded <= 3 * len(value) + LARGEST_ITEMS
+    assert rope.read() == value
+
+
 def test_a_message_changed_in_place_is_noticed() -> None:
     """Identity proves nothing: every field, an extra one too, counts."""
     values = [message(i) for i in range(20)]
