@@ -112,8 +112,7 @@ def _match_rest(plan: list[Step], prints: tuple[bytes, ...], at: int, old: Seque
 def fragmented(plan: Sequence[Step]) -> bool:
     """Whether so little of the old chunks is used that starting a new rope is cheaper to read.
 
-    A chunk counts each time a part of it is used, since it is decoded each time: a list that
-    repeats its items must not become many small parts of few chunks.
+    A chunk counts each time a part of it is used, since it is decoded whole each time.
     """
     pieces = [s for s in plan if isinstance(s, Piece)]
     used = sum(p.stop - p.start for p in pieces)
