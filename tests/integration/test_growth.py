@@ -24,7 +24,9 @@ CHARACTERS = 400
 WINDOW = 64
 """Turns averaged: 128 messages are two full chunks, so joining them falls alike on each window."""
 
-CONFIG: Any = {"configurable": {"thread_id": "chat"}}
+CONFIG: Any = {"configurable": {"thread_id": "chat"}, "max_concurrency": 1}
+"""LangGraph then stores one thing after the other: whether a put finds its task's writes
+acknowledged, and need not send them again, does not depend on the threads' luck."""
 
 
 class Meter:
