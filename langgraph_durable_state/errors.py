@@ -88,6 +88,32 @@ class UnavailableError(DurableStateError):
         self.tier = tier
 
 
+class StateLostError(DurableStateError):
+    """What Redis alone held of a thread is gone, or may be.
+
+    It was written behind, and Redis lost it, or was restarted, before it was flushed. Nothing
+    is served until that is accepted: with `DurableSaver.accept_loss`, or ``on_hot_lost="accept"``.
+
+    Attributes:
+        thread, namespace: where.
+        last_durable: id of the newest checkpoint in Postgres; None if there is none.
+        left: id of the newest checkpoint that Redis still has, where it may be the last one.
+    """
+
+    def __init__(
+        self, *, thread: str, namespace: str, last_durable: str | None, left: str | None
+    ) -> None:
+        rest = f"Redis still has checkpoint {left}" if left else "what came after it is gone"
+        super().__init__(
+            f"Thread {thread!r}, namespace {namespace!r}: Redis may have lost what it alone held. "
+            f"The last durable checkpoint is {last_durable}; {rest}."
+        )
+        self.thread = thread
+        self.namespace = namespace
+        self.last_durable = last_durable
+        self.left = left
+
+
 class CorruptionError(DurableStateError):
     """Stored bytes are not the bytes that were written.
 

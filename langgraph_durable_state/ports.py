@@ -8,20 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+from uuid import UUID
 
 from .words import (
+    Answer,
     ChunkRow,
     Digest,
     Found,
     Head,
+    HotFound,
     Listing,
+    Opened,
     Outcome,
+    Outgoing,
     Page,
     Place,
     Put,
     PutWrites,
     RecordRow,
+    Step,
     Thread,
+    Waiting,
     WriteRow,
 )
 
@@ -60,6 +67,13 @@ class Scripts(Protocol):
             UnavailableError: if Redis cannot be reached, refuses, or does not answer in time.
         """
 
+    async def find(self, pattern: str) -> list[str]:
+        """The names of the keys that match a glob pattern.
+
+        Raises:
+            UnavailableError: likewise.
+        """
+
 
 class Durable(Protocol):
     """The tier that acknowledged state survives in."""
@@ -90,15 +104,17 @@ class Durable(Protocol):
         """The writes of some checkpoints, and the chunks of these numbers and of those writes;
         of `light` numbers only digests and item counts."""
 
-    async def delete_thread(self, thread: Thread) -> Sequence[str]:
-        """Removes all of a thread; returns the namespaces it had."""
+    async def delete_thread(self, thread: Thread) -> dict[str, bool]:
+        """Removes all of a thread; returns the namespaces it had, and whether the hot tier may
+        have been ahead of each."""
 
     async def runs(self, tenant: str, run_ids: Sequence[str]) -> list[tuple[Thread, str, str]]:
         """The thread, namespace and id of each checkpoint made by these runs."""
 
-    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> Sequence[str]:
+    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> bool:
         """Removes checkpoints (namespace, id), the chunks that only they needed, and moves a
-        head that was among them to the newest that is left; returns the namespaces touched."""
+        head that was among them to the newest that is left. Tells whether it did: not where the
+        hot tier may be ahead of a head of the thread."""
 
     async def heads(self, thread: Thread) -> dict[str, Head]:
         """The heads of a thread, by namespace."""
@@ -120,6 +136,21 @@ class Durable(Protocol):
         """Copies chunks, and stores re-digested rows and writes (with their namespaces); `heads`
         (namespace, id), given last, make the copy visible."""
 
+    async def mark_ahead(
+        self, place: Place, token: bytes, accepted: Sequence[bytes]
+    ) -> tuple[Head, bytes]:
+        """Says that the hot tier may be ahead of a head from now on, in the spell `token`, unless
+        another than those `accepted` is under way. Returns the head, which has no digest if there
+        is none, and the token that it has now."""
+
+    async def clear_ahead(self, place: Place, token: bytes) -> bool:
+        """Says that the hot tier is no longer ahead, if `token` is still what was said; tells
+        whether it was."""
+
+    async def ahead(self, thread: UUID | None, limit: int) -> list[Waiting]:
+        """The heads that the hot tier may be ahead of, oldest first, of a thread's key or of all;
+        their threads have only their key."""
+
 
 class Hot(Protocol):
     """The tier that serves copies, by digest."""
@@ -138,6 +169,66 @@ class Hot(Protocol):
 
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes the copies of these namespaces."""
+
+
+class Outbox(Protocol):
+    """What the hot tier holds before the durable one does. Each verb is one atomic step."""
+
+    async def append(
+        self, put: Put, step: Step, token: bytes, opened: Opened | None, refused: bool
+    ) -> Answer:
+        """Checks the hot head, applies a put, and appends it to the thread's outbox; one that is
+        `refused` is appended only."""
+
+    async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
+        """Stores a task's pending writes and appends them to the thread's outbox."""
+
+    async def note(self, item: PutWrites) -> None:
+        """Keeps writes that are durable, for a time when Postgres cannot be asked."""
+
+    async def evicts(self) -> str:
+        """The policy by which keys may be evicted that never expire; empty if there is none."""
+
+    async def peek(self, place: Place, held: Digest) -> HotFound:
+        """All that is held of a namespace, without the copy if its digest is `held`."""
+
+    async def take(self, thread: Thread, holder: bytes, limit: int) -> Outgoing | None:
+        """The oldest entries of a thread's outbox; None while somebody else flushes it, unless
+        `holder` is empty."""
+
+    async def ack(
+        self,
+        thread: Thread,
+        holder: bytes,
+        first: int,
+        count: int,
+        flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
+    ) -> int:
+        """Takes entries off that are durable now; `flushed` are the heads among them, by namespace
+        and token. How many are left; -1 if somebody else took them off."""
+
+    async def close(self, place: Place, token: bytes, quiet: float) -> bool:
+        """Begins to close a spell if nothing is left to flush and nothing came for `quiet`
+        seconds; tells whether it is closing."""
+
+    async def forget(self, place: Place, token: bytes) -> None:
+        """Removes a closing spell."""
+
+    async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
+        """Removes a spell that is not current, if its hot head is still `head` (empty for any);
+        what is in the outbox stays. Tells whether it did."""
+
+    async def guard(self, place: Place, token: bytes) -> None:
+        """Notes that the durable head is marked for this spell."""
+
+    async def adopt(self, place: Place, token: bytes) -> None:
+        """Goes on with a spell on a server that was restarted."""
+
+    async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
+        """Removes all that is held of these namespaces, and the thread's outbox."""
+
+    async def threads(self) -> list[UUID]:
+        """The keys of the threads that have something to flush."""
 
 
 class Commits(Protocol):

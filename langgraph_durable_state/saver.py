@@ -21,16 +21,27 @@ from .decisions.codec import Blobs, Compression
 from .decisions.keys import Numbers, thread_of
 from .decisions.serializing import Serializer, Verify
 from .decisions.versions import Tagged, following, run_of
+from .drivers.background import Background
 from .drivers.blocking import run
 from .drivers.caches import HeadCache, Lately
 from .drivers.clients import PostgresSource, RedisSource, check_sources
 from .drivers.faces import Faces
+from .drivers.logged import LoggedEvents
 from .errors import UsageError
+from .operations import Operations
 from .protocols.engine import listing_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
 from .protocols.shared import Known, Shared
-from .settings import HotReads, OnConflict, Settings, check_schema
+from .settings import (
+    HotReads,
+    OnConflict,
+    OnHotLost,
+    Settings,
+    WhenDurableDown,
+    WritePolicy,
+    check_schema,
+)
 from .tiers.statements import schema_sql
 from .words import Place, Thread
 
@@ -44,7 +55,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(BaseCheckpointSaver[str]):
+class DurableSaver(Operations, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -75,6 +86,19 @@ class DurableSaver(BaseCheckpointSaver[str]):
         timeout: seconds one Postgres operation may take in all.
         redis_timeout: seconds one Redis operation may take.
         pool_size: connections per face to Postgres at most.
+        write_policy: ``"write_through"``: a put is in Postgres when it is acknowledged;
+            ``"write_behind"``: it is in Redis, and is flushed to Postgres in the background.
+        when_durable_down: while Postgres cannot be reached, let Redis acknowledge what is put and
+            serve heads marked unverified (``"queue"``, the default of write-behind), or ``"raise"``
+            an `UnavailableError` (the default of write-through).
+        on_hot_lost: where Redis may be ahead of Postgres and cannot be asked, or lost what it
+            held: ``"raise"``, or ``"accept"`` the durable head, which is reported.
+        stale_reads: serve the head this process saw last, marked stale, while neither tier can be
+            asked.
+        outbox_limit: entries of a thread that Redis may hold alone; beyond it a put flushes first.
+        wait_aof: ``(1, 0)`` waits for Redis to have what it acknowledges on its own disk,
+            ``(1, 1)`` on a replica's as well (WAITAOF, Redis 7.2+); a restart loses nothing then.
+        allow_eviction: accept a Redis whose ``maxmemory-policy`` may evict what it alone holds.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -101,6 +125,13 @@ class DurableSaver(BaseCheckpointSaver[str]):
         timeout: float = 5.0,
         redis_timeout: float = 0.5,
         pool_size: int = 10,
+        write_policy: WritePolicy = "write_through",
+        when_durable_down: WhenDurableDown | None = None,
+        on_hot_lost: OnHotLost = "raise",
+        stale_reads: bool = False,
+        outbox_limit: int = 1_000,
+        wait_aof: tuple[int, int] | None = None,
+        allow_eviction: bool = False,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
@@ -122,8 +153,18 @@ class DurableSaver(BaseCheckpointSaver[str]):
             timeout,
             redis_timeout,
             pool_size,
+            write_policy,
+            when_durable_down,
+            on_hot_lost,
+            stale_reads,
+            outbox_limit,
+            wait_aof,
+            allow_eviction,
         )
+        if redis is None and self._settings.policy.asks_hot:
+            raise UsageError("write_behind and when_durable_down='queue' need a redis")
         heads = HeadCache(head_cache_bytes)
+        background = Background()
         blobs = Blobs(compression, compression_level)
         recent: Lately[tuple[Place, str], Known] = Lately(_RECENT)
         filled: Lately[Place, bool] = Lately(_FILLED)
@@ -137,9 +178,12 @@ class DurableSaver(BaseCheckpointSaver[str]):
             reader=Reader(blobs, keep=head_cache_bytes > 0),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
+            policy=self._settings.policy,
+            events=LoggedEvents(),
+            unflushed=background,
         )
         caches = (heads, recent, filled)
-        self._faces = Faces(postgres, redis, self._settings, shared, caches)
+        self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
         self._servers: Any = None
 
     @classmethod
@@ -205,14 +249,25 @@ class DurableSaver(BaseCheckpointSaver[str]):
         return schema_sql(schema)
 
     def close(self) -> None:
-        """Closes what this saver opened. Afterwards every call raises `ClosedError`."""
-        run(self._faces.close_blocking())
-        self._stop_servers()
+        """Flushes and closes what this saver opened. Afterwards every call raises `ClosedError`.
+
+        Raises:
+            UnavailableError: if something could not be flushed; it is closed all the same, and
+                Redis holds it for whoever flushes next.
+        """
+        try:
+            self._flush_at_end()
+        finally:
+            run(self._faces.close_blocking())
+            self._stop_servers()
 
     async def aclose(self) -> None:
         """Closes what this saver opened; see `close`."""
-        await self._faces.close_native()
-        self._stop_servers()
+        try:
+            await self._aflush_at_end()
+        finally:
+            await self._faces.close_native()
+            self._stop_servers()
 
     def _stop_servers(self) -> None:
         servers, self._servers = self._servers, None
@@ -367,7 +422,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Stores a checkpoint, durably; see `put`."""
-        if not self._faces.installed:  # installing waits, and the caller may change its objects
+        if not self._faces.ready:  # installing waits, and the caller may change its objects
             checkpoint = self._serializer.copied_checkpoint(checkpoint)
         driver = await self._faces.native()
         return await driver.writer.put(  # type: ignore[no-any-return]
@@ -403,7 +458,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Stores a task's writes against a checkpoint; see `put_writes`."""
-        if not self._faces.installed:  # installing waits, and the caller may change its objects
+        if not self._faces.ready:  # installing waits, and the caller may change its objects
             writes = [(name, self._serializer.copied(value, name)) for name, value in writes]
         driver = await self._faces.native()
         await driver.writer.put_writes(self._serializer, config, writes, task_id, task_path)

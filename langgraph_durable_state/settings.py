@@ -10,9 +10,13 @@ from typing import Literal, get_args
 from .decisions.codec import Compression
 from .decisions.serializing import Verify
 from .errors import UsageError
+from .protocols.shared import Policy
 
 HotReads = Literal["auto", "always", "never"]
 OnConflict = Literal["raise", "fork"]
+WritePolicy = Literal["write_through", "write_behind"]
+WhenDurableDown = Literal["raise", "queue"]
+OnHotLost = Literal["raise", "accept"]
 
 HOT_FROM = 64 * 1024
 """Bytes from which reading a head from Redis beats reading it from Postgres: at 2 to 50 KB a hot
@@ -44,9 +48,20 @@ class Settings:
     timeout: float
     redis_timeout: float
     pool_size: int
+    write_policy: WritePolicy = "write_through"
+    when_durable_down: WhenDurableDown | None = None
+    on_hot_lost: OnHotLost = "raise"
+    stale_reads: bool = False
+    outbox_limit: int = 1_000
+    wait_aof: tuple[int, int] | None = None
+    allow_eviction: bool = False
 
     def __post_init__(self) -> None:
         _one_of("on_conflict", self.on_conflict, OnConflict)
+        _one_of("write_policy", self.write_policy, WritePolicy)
+        _one_of("when_durable_down", self.when_durable_down or "raise", WhenDurableDown)
+        _one_of("on_hot_lost", self.on_hot_lost, OnHotLost)
+        _number("outbox_limit", self.outbox_limit, int, 1)
         _one_of("hot_reads", self.hot_reads, HotReads)
         _one_of("compression", self.compression, Compression)
         _one_of("verify_round_trip", self.verify_round_trip, Verify)
@@ -65,8 +80,22 @@ class Settings:
             _require_lz4()
 
     @property
+    def policy(self) -> Policy:
+        """What may be done while the tiers are not one."""
+        behind = self.write_policy == "write_behind"
+        return Policy(
+            write_behind=behind,
+            queues=(self.when_durable_down or ("queue" if behind else "raise")) == "queue",
+            accepts_loss=self.on_hot_lost == "accept",
+            stale_reads=self.stale_reads,
+            secured=self.wait_aof is not None,
+        )
+
+    @property
     def hot_from(self) -> int | None:
         """Bytes from which a head is served by the hot tier; None for never."""
+        if self.policy.queues and self.write_policy == "write_through":
+            return 0  # a head that Redis has not got could not be served while Postgres is down
         return {"auto": HOT_FROM, "always": 0, "never": None}[self.hot_reads]
 
 

@@ -13,6 +13,7 @@ from .drivers.driver import Driver
 from .drivers.faces import Faces
 from .drivers.memory import MemoryCommits, MemoryDurable
 from .drivers.memory_hot import MemoryHot
+from .drivers.memory_outbox import MemoryOutbox
 from .drivers.memory_world import World
 from .saver import DurableSaver
 
@@ -35,28 +36,41 @@ def memory_saver(
         durable: makes the durable tier; another one than `MemoryDurable` to plant a fault.
         options: as for `DurableSaver`.
     """
-    saver = DurableSaver("", **options)
+    saver = DurableSaver("", "redis://" if hot else None, **options)
     world = World() if world is None else world
-    saver._faces = MemoryFaces(saver._faces, durable(world), MemoryHot(world) if hot else None)
+    tiers = (MemoryHot(world), MemoryOutbox(world)) if hot else (None, None)
+    saver._faces = MemoryFaces(saver._faces, durable(world), *tiers)
     return saver
 
 
 class MemoryFaces(Faces):
     """One driver over memory, which serves as the blocking one and as every loop's native one."""
 
-    def __init__(self, of: Faces, durable: MemoryDurable, hot: MemoryHot | None) -> None:
-        super().__init__(of._postgres, of._redis, of._settings, of._shared, of._caches)
-        self._driver = Driver(of._shared, durable, MemoryCommits(durable), hot, _nothing)
+    def __init__(
+        self,
+        of: Faces,
+        durable: MemoryDurable,
+        hot: MemoryHot | None,
+        outbox: MemoryOutbox | None,
+    ) -> None:
+        background = of.background
+        super().__init__(of._postgres, of._redis, of._settings, of._shared, of._caches, background)
+        background.start = _nobody  # type: ignore[method-assign]
+        commits = MemoryCommits(durable)
+        self._driver = Driver(of._shared, durable, commits, hot, outbox, _nothing)
 
-    async def blocking(self) -> Driver:
-        self.check_open()
-        return await self._install(self._driver)
+    async def _open_blocking(self) -> Driver:
+        return self._driver
 
     async def native(self) -> Driver:
         return await self.blocking()
 
     async def close_native(self) -> None:
         await self.close_blocking()
+
+
+def _nobody() -> None:
+    """Nothing is flushed in the background, so that a test says when."""
 
 
 async def _nothing() -> None:

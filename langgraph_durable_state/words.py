@@ -94,7 +94,7 @@ class Put:
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
     claim on the head covers it, its row must still be there with the digest ``base``. ``mark``
     tells the chunk numbers referred to from others under the same digest. ``size`` is in plain
-    bytes.
+    bytes. ``spell`` is the token of the spell that it was acknowledged in by the hot tier.
     """
 
     place: Place
@@ -112,6 +112,7 @@ class Put:
     base: Digest = b""
     covered: bool = False
     mark: bytes | None = None
+    spell: bytes | None = None
 
     @property
     def needs(self) -> str | None:
@@ -133,11 +134,13 @@ class PutWrites:
 class Won:
     """The put is stored and was made the head; ``seq`` is its place in the namespace's order.
 
-    ``repeated`` if it was there already, perhaps under other chunk numbers than those sent.
+    ``repeated`` if it was there already, perhaps under other chunk numbers than those sent; not
+    ``guarded`` if the hot tier took it while the durable head could not be marked.
     """
 
     seq: int
     repeated: bool = False
+    guarded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +152,24 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The head was not what the put claimed; the record is kept. ``actual`` is the head's id."""
+    """The head was not what the put claimed. ``actual`` is its id; ``kept`` tells whether the
+    record is kept beside it."""
 
     actual: str | None
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ParentGone:
     """Chunks that the put refers to may be gone with its parent; send all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The hot tier may be ahead of this head, in the spell ``token``: what is not of that spell
+    must go through the hot tier."""
+
+    token: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +180,7 @@ class Stored:
     repeated: bool = False
 
 
-Outcome = Won | Kept | Lost | ParentGone | Stored
+Outcome = Won | Kept | Lost | ParentGone | Ahead | Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +197,9 @@ class Found:
     """A stored checkpoint as read, still in stored form.
 
     ``row`` is None if the reader already holds it, or if it is large and not asked for;
-    ``numbers`` are its chunks' numbers even then, since a digest does not cover them.
+    ``numbers`` are its chunks' numbers even then, since a digest does not cover them. ``ahead`` is
+    the token of the spell in which the hot tier may be ahead of this head; one that is there for
+    that only has no digest.
     """
 
     head: Head
@@ -192,6 +207,7 @@ class Found:
     numbers: tuple[int, ...]
     chunks: Mapping[int, ChunkRow]
     writes: tuple[WriteRow, ...]
+    ahead: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,16 +227,19 @@ class Listing:
     after: tuple[UUID, str, int] | None = None
     light: bool = False
     """Leave out the chunks' data: their digests and item counts suffice."""
+    settled: bool = False
+    """What the hot tier held alone is durable already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page of a thread's checkpoints, with the chunks by number, and the pending writes by
-    namespace and checkpoint id, that they need."""
+    namespace and checkpoint id, that they need; ``ahead`` if the hot tier may have more."""
 
     rows: tuple[tuple[Thread, RecordRow], ...]
     chunks: Mapping[int, ChunkRow]
     writes: Mapping[tuple[str, str], tuple[WriteRow, ...]]
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +248,129 @@ class Typed:
 
     tag: str
     data: bytes
+
+
+# -- what the hot tier holds alone -----------------------------------------------------------
+
+
+class Phase(IntEnum):
+    """Where a spell is, in which the hot tier may be ahead of a durable head."""
+
+    NONE = 0
+    OPENING = 1
+    """The durable head is being marked; nothing was acknowledged yet."""
+    OPEN = 2
+    CLOSING = 3
+    """All is flushed, and the mark is being taken off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """The hot tier's account of one namespace while it may be ahead.
+
+    ``head`` has no digest if there is none. ``base`` is the digest of the durable head that
+    ``chain``, the digests not yet flushed, builds on; None if nobody knew it. ``previous`` is the
+    token of a spell that was closing when this one began. ``marked`` if the durable head is known
+    to say so; ``restarted`` if the server that holds
+    it is no longer the one that it was opened on.
+    """
+
+    token: bytes
+    phase: Phase
+    previous: bytes
+    head: Head
+    base: Digest | None
+    chain: tuple[Digest, ...]
+    marked: bool
+    restarted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HotFound:
+    """What the hot tier holds of one namespace: its spell if there is one, the digest of its copy
+    of a head (empty if there is none), that copy unless the reader holds it, and the pending writes
+    it was given."""
+
+    spell: Spell | None
+    digest: Digest
+    row: RecordRow | None
+    chunks: Mapping[int, ChunkRow]
+    writes: tuple[WriteRow, ...]
+    write_chunks: Mapping[int, ChunkRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a copy follows a put: from the one with the digest ``base`` (empty to begin anew), with
+    the chunks added and without those dropped."""
+
+    base: Digest
+    chunks: tuple[ChunkRow, ...]
+    dropped: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The durable head that a spell is opened on, ``marked`` or not; ``head`` is None if it could
+    not be asked for and the put does not tell either."""
+
+    head: Head | None
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cold:
+    """No spell is open: mark the durable head with ``token`` first."""
+
+    token: bytes
+    previous: bytes
+
+
+class Unfit(IntEnum):
+    """Why the hot tier did not take an item."""
+
+    LOST = 1
+    """The hot head is not what the put claims."""
+    WHOLE = 2
+    """The copy is not the one that the put's chunks build on: send all of them."""
+    FULL = 3
+    """The thread's outbox has reached its bound."""
+    RESTARTED = 4
+    """The server is no longer the one that the spell was opened on."""
+
+
+Answer = Won | Kept | Stored | Cold | Unfit
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One acknowledged item of a thread's outbox, with the claim it is to be flushed under.
+
+    ``token`` is its spell's. ``advances`` if it moved the hot head; ``refused`` if it is only to be
+    kept; not ``guarded`` if the durable head could not be marked before.
+    """
+
+    item: Put | PutWrites
+    token: bytes
+    advances: bool = False
+    refused: bool = False
+    guarded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """The oldest entries of a thread's outbox; ``first`` numbers them, ``left`` are behind them."""
+
+    first: int
+    entries: tuple[Entry, ...]
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A durable head that the hot tier may be ahead of, since ``since`` (seconds of the epoch)."""
+
+    place: Place
+    token: bytes
+    since: float
+    id: str

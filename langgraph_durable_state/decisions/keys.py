@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -130,6 +131,11 @@ def storable_path(path: str) -> str:
     return _storable("task_path", path, MAX_PATH_BYTES)
 
 
+def token() -> bytes:
+    """Sixteen random bytes that name a spell or a flusher."""
+    return os.urandom(16)
+
+
 # -- chunk numbers ---------------------------------------------------------------------------
 
 _COUNTING_BITS = 23
@@ -215,7 +221,22 @@ def unpacked(data: bytes) -> tuple[int, ...]:
 # -- Redis -----------------------------------------------------------------------------------
 
 
-def hot_key(prefix: str, place: Place) -> str:
-    """The Redis key of a namespace's hot copy; all keys of a thread share one hash tag."""
+def hot_key(prefix: str, place: Place, what: str = "") -> str:
+    """The Redis key of a namespace's hot copy, or of `what` else there is of it; all keys of a
+    thread share one hash tag."""
     ns = hashlib.sha256(encoded(place.ns)).hexdigest()[:16]
-    return f"{prefix}:{{{place.thread.key.hex}}}:{ns}"
+    return f"{prefix}:{{{place.thread.key.hex}}}:{ns}{what}"
+
+
+def outbox_key(prefix: str, thread: UUID, what: str = "") -> str:
+    """The Redis key of a thread's outbox, or of `what` belongs to it."""
+    return f"{prefix}:{{{thread.hex}}}:outbox{what}"
+
+
+_OUTBOX = re.compile(r"\{([0-9a-f]{32})\}:outbox$")
+
+
+def thread_of_outbox(key: str) -> UUID | None:
+    """The thread whose outbox has this Redis key; None if it is the key of something else."""
+    found = _OUTBOX.search(key)
+    return UUID(found[1]) if found else None

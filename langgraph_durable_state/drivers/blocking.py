@@ -21,6 +21,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
+from .scripts import WAIT_SHARE, on_disk
 from .sql import PATIENCE, Failures, OverloadError, Rows, bounded, has_rows
 
 T = TypeVar("T")
@@ -113,16 +114,29 @@ class BlockingConnections:
 class BlockingScriptClient:
     """Implements `ScriptClient` over a `redis.Redis`."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, timeout: float) -> None:
         self._client = client
+        self._wait_ms = round(timeout * WAIT_SHARE * 1_000)
 
     async def evalsha(
-        self, sha: str, keys: Sequence[str], args: Sequence[bytes | str | int]
+        self,
+        sha: str,
+        keys: Sequence[str],
+        args: Sequence[bytes | str | int],
+        wait_aof: tuple[int, int] | None = None,
     ) -> Any:
-        return self._client.evalsha(sha, len(keys), *keys, *args)
+        if wait_aof is None:
+            return self._client.evalsha(sha, len(keys), *keys, *args)
+        pipe: Any = self._client.pipeline(transaction=False)
+        pipe.evalsha(sha, len(keys), *keys, *args)
+        pipe.execute_command("WAITAOF", *wait_aof, self._wait_ms)
+        return on_disk(pipe.execute(raise_on_error=False), wait_aof)
 
     async def load(self, text: str) -> str:
         return self._client.script_load(text)
+
+    async def scan(self, pattern: str) -> list[bytes]:
+        return list(self._client.scan_iter(match=pattern, count=1_000))
 
 
 class LeaderAndFollowers:

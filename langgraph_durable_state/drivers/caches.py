@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from ..decisions.codec import Record
+from ..decisions.codec import Batch, Record
 from ..words import Digest, Place
 
 K = TypeVar("K")
@@ -17,6 +19,16 @@ V = TypeVar("V")
 
 _DECODED = 3
 """Decoded messages take about three times their bytes (measured with 400-byte messages)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A head with what it costs, in bytes, and the pending writes seen of it."""
+
+    record: Record
+    digest: Digest
+    cost: int
+    writes: tuple[Batch, ...]
 
 
 class HeadCache:
@@ -29,35 +41,49 @@ class HeadCache:
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self._lock = threading.Lock()
-        self._held: OrderedDict[Place, tuple[Record, Digest, int]] = OrderedDict()
+        self._held: OrderedDict[Place, Held] = OrderedDict()
         self._size = 0
 
     def digest(self, place: Place) -> Digest:
         """The digest of the head held; empty if there is none."""
         held = self._held.get(place)
-        return held[1] if held is not None else b""
+        return held.digest if held is not None else b""
 
     def get(self, place: Place, digest: Digest) -> Record | None:
         """The head held, if it has this digest."""
         with self._lock:
             held = self._held.get(place)
-            if held is None or held[1] != digest:
+            if held is None or held.digest != digest:
                 return None
             self._held.move_to_end(place)
-            return held[0]
+            return held.record
 
-    def put(self, place: Place, record: Record, digest: Digest) -> None:
-        """Holds a head, as long as there is room."""
+    def last(self, place: Place) -> tuple[Record, Sequence[Batch], Digest] | None:
+        """The head held, current or not, with the pending writes seen of it."""
+        held = self._held.get(place)
+        return (held.record, held.writes, held.digest) if held is not None else None
+
+    def wrote(self, place: Place, id: str, writes: Sequence[Batch]) -> None:
+        """Pending writes were stored against a checkpoint; noted if it is the head held."""
+        with self._lock:
+            held = self._held.get(place)
+            if held is not None and held.record.id == id:
+                self._held[place] = replace(held, writes=(*held.writes, *writes))
+
+    def put(
+        self, place: Place, record: Record, digest: Digest, writes: Sequence[Batch] = ()
+    ) -> None:
+        """Holds a head with the pending writes seen of it, as long as there is room."""
         cost = record.size * (1 + _DECODED)
         with self._lock:
             old = self._held.pop(place, None)
-            self._size -= old[2] if old else 0
+            self._size -= old.cost if old else 0
             if cost > self._max:
                 return
-            self._held[place] = (record, digest, cost)
+            self._held[place] = Held(record, digest, cost, tuple(writes))
             self._size += cost
             while self._size > self._max:
-                self._size -= self._held.popitem(last=False)[1][2]
+                self._size -= self._held.popitem(last=False)[1].cost
 
     def reset(self) -> None:
         """A new lock and nothing held, for a forked child."""

@@ -7,13 +7,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from ..ports import Commits, Durable, Hot
+from ..ports import Commits, Durable, Hot, Outbox
+from ..protocols.arbiter import Arbiter
+from ..protocols.behind import Behind
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
+from ..protocols.flushing import Flusher
 from ..protocols.shared import Shared
 from ..protocols.upkeep import Upkeep
 from ..protocols.writer import Writer
 from ..settings import Settings
+from ..tiers.outbox import RedisOutbox
 from ..tiers.postgres import PostgresTier
 from ..tiers.redis import RedisTier
 from . import clients
@@ -39,6 +43,8 @@ class Driver:
         durable: installs the tables.
         copies: the hot tier's.
         engine, writer, upkeep: read, write and tidy up through this face's tiers.
+        arbiter, flusher: compare the tiers, and bring one up to the other.
+        outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
 
@@ -48,13 +54,20 @@ class Driver:
         durable: Durable,
         commits: Commits,
         hot: Hot | None,
+        outbox: Outbox | None,
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.durable = durable
-        self.copies = Copies(hot, shared)
-        self.engine = Engine(shared, durable, self.copies)
-        self.writer = Writer(shared, durable, commits, self.copies)
-        self.upkeep = Upkeep(durable, self.copies, shared.blobs)
+        self.outbox = outbox
+        self.copies = copies = Copies(hot, shared)
+        self.arbiter = Arbiter(shared, durable, outbox)
+        self.flusher = Flusher(shared, durable, outbox)
+        behind = None
+        if outbox is not None:
+            behind = Behind(shared, durable, outbox, self.arbiter, self.flusher)
+        self.engine = Engine(shared, durable, copies, self.arbiter, self.flusher)
+        self.writer = Writer(shared, durable, commits, copies, behind, self.flusher)
+        self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs)
         self.close = close
 
 
@@ -78,8 +91,9 @@ def blocking(
             client.close()
             client.connection_pool.disconnect()
 
-    hot = _hot(BlockingScriptClient(client), settings, breakers) if client is not None else None
-    return Driver(shared, durable, LeaderAndFollowers(durable), hot, close)
+    scripts = BlockingScriptClient(client, settings.redis_timeout) if client is not None else None
+    tiers = _hot(scripts, settings, breakers)
+    return Driver(shared, durable, LeaderAndFollowers(durable), *tiers, close)
 
 
 async def native(
@@ -106,8 +120,9 @@ async def native(
     # A loop that ends closes its asynchronous generators: the pools go then.
     guard = _until_loop_ends(close)
     await anext(guard)
-    hot = _hot(NativeScriptClient(client), settings, breakers) if client is not None else None
-    return Driver(shared, durable, OneFlusher(durable), hot, guard.aclose)
+    scripts = NativeScriptClient(client, settings.redis_timeout) if client is not None else None
+    tiers = _hot(scripts, settings, breakers)
+    return Driver(shared, durable, OneFlusher(durable), *tiers, guard.aclose)
 
 
 async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
@@ -122,6 +137,12 @@ def _durable(connections: Connections, settings: Settings, breakers: Breakers) -
     return PostgresTier(sql, settings.schema)
 
 
-def _hot(client: ScriptClient, settings: Settings, breakers: Breakers) -> RedisTier:
-    scripts = GuardedScripts(client, breakers.redis)
-    return RedisTier(scripts, settings.prefix, settings.hot_ttl, settings.touch_on_read)
+def _hot(
+    client: ScriptClient | None, settings: Settings, breakers: Breakers
+) -> tuple[Hot | None, Outbox | None]:
+    if client is None:
+        return None, None
+    scripts = GuardedScripts(client, breakers.redis, settings.wait_aof)
+    prefix, ttl = settings.prefix, settings.hot_ttl
+    hot = RedisTier(scripts, prefix, ttl, settings.touch_on_read)
+    return hot, RedisOutbox(scripts, prefix, ttl, settings.outbox_limit)

@@ -6,14 +6,17 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..errors import ClosedError
+from ..errors import ClosedError, UnavailableError, UsageError
+from ..protocols.flushing import Flusher
 from ..protocols.shared import Shared
 from ..settings import Settings
 from . import clients
 from . import driver as drivers
+from .background import Background
+from .blocking import run
 from .breaker import Breaker
 from .clients import PostgresSource, RedisSource
 from .driver import Breakers, Driver
@@ -35,6 +38,7 @@ class Faces:
         settings: the saver's.
         shared: what all drivers share.
         caches: what is to be emptied in a forked child.
+        background: flushes through the blocking driver.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Faces:
         settings: Settings,
         shared: Shared,
         caches: Sequence[Resettable],
+        background: Background,
     ) -> None:
         self._postgres = postgres
         self._redis = redis
@@ -51,11 +56,17 @@ class Faces:
         self._shared = shared
         self._caches = caches
         self._closed = False
+        self.background = background
+        background.flusher = _weakly(weakref.WeakMethod(self._flusher))
         self._begin()
         _ALL.add(self)
 
+    def _flusher(self) -> Flusher:
+        return run(self._open_blocking()).flusher
+
     def _begin(self) -> None:
         self._lock = threading.Lock()
+        self._checked = False
         self._breakers = Breakers(Breaker("Postgres"), Breaker("Redis"))
         self._blocking: Driver | None = None
         self._native: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Driver] = (
@@ -70,11 +81,15 @@ class Faces:
         self._begin()
         for cache in self._caches:
             cache.reset()
+        self.background.reset()
         self._shared.numbers.draw()
 
     async def blocking(self) -> Driver:
         """The blocking driver, its tables installed. Never suspends."""
         self.check_open()
+        return await self._install(await self._open_blocking())
+
+    async def _open_blocking(self) -> Driver:
         found = self._blocking
         if found is None:
             with self._lock:
@@ -82,7 +97,7 @@ class Faces:
                 if found is None:
                     args = (self._postgres, self._redis, self._settings, self._shared)
                     found = self._blocking = drivers.blocking(*args, self._breakers)
-        return await self._install(found)
+        return found
 
     async def native(self) -> Driver:
         """The running loop's driver, its tables installed."""
@@ -101,9 +116,40 @@ class Faces:
 
     async def _install(self, driver: Driver) -> Driver:
         if not self.installed:
-            await driver.durable.setup()
-            self.installed = True
+            await self._set_up(driver)
+        if not self._checked:
+            await self._check(driver)
         return driver
+
+    async def _set_up(self, driver: Driver) -> None:
+        try:
+            await driver.durable.setup()
+        except UnavailableError:
+            # What Redis takes meanwhile is all right if the tables are there.
+            if driver.outbox is None or not self._settings.policy.queues:
+                raise
+            return
+        self.installed = True
+
+    async def _check(self, driver: Driver) -> None:
+        """Refuses a Redis that may evict what nobody else has."""
+        if driver.outbox is not None and self._settings.policy.asks_hot:
+            try:
+                policy = await driver.outbox.evicts()
+            except UnavailableError:
+                return  # asked again at the next call
+            if policy and not self._settings.allow_eviction:
+                raise UsageError(
+                    f"Redis may evict what it alone holds (maxmemory-policy {policy}): set it to "
+                    "noeviction or volatile-lru, or pass allow_eviction=True"
+                )
+            self.background.start()
+        self._checked = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether a driver can be had without waiting for anything."""
+        return self.installed and self._checked
 
     def check_open(self) -> None:
         """Raises ClosedError if the saver was closed."""
@@ -127,6 +173,18 @@ class Faces:
         if found is not None:
             await found.close()
         await self.close_blocking()
+
+
+def _weakly(method: weakref.WeakMethod[Callable[[], Flusher]]) -> Callable[[], Flusher]:
+    """A method that does not keep its object alive."""
+
+    def call() -> Flusher:
+        found = method()
+        if found is None:
+            raise ClosedError()
+        return found()
+
+    return call
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, driver: Driver) -> None:

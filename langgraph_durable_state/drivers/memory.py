@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from uuid import UUID
 
 from ..decisions import keys, projection
 from ..tiers.outcomes import Seen, Standing, outcome
@@ -27,9 +28,12 @@ from ..words import (
     RecordRow,
     Stored,
     Thread,
+    Waiting,
     WriteRow,
 )
 from .memory_world import Change, Checkpoint, Ids, Rows, World, matches
+
+_NO_HEAD = Head("", 0, b"")
 
 
 class MemoryDurable:
@@ -59,9 +63,10 @@ class MemoryDurable:
 
     def _commit(
         self, puts: Sequence[Put], writes: Sequence[PutWrites]
-    ) -> tuple[list[tuple[int | None, Head | None, bool]], list[Later]]:
+    ) -> tuple[list[Told], list[Later]]:
         """What the one statement tells: of each put its place in the order if it won, the head
-        it met and whether it was able to win; and the batches that were not a task's first."""
+        it met, whether it was able to win, and whose spell it met; and the batches that were not
+        a task's first."""
         held = [self._world.rows(p.place.thread).heads.get(p.place.ns) for p in puts]
         able = [self.able(p) for p in puts]
         wins = [a and self.claims(p, h) for p, h, a in zip(puts, held, able, strict=True)]
@@ -78,7 +83,8 @@ class MemoryDurable:
             for row in item.rows
         ]
         later = [one for one in rows if not self._write(*one) and one[1].slot == 0]
-        return list(zip(seqs, held, able, strict=True)), later
+        ahead = [self._world.rows(p.place.thread).ahead.get(p.place.ns) for p in puts]
+        return list(zip(seqs, held, able, ahead, strict=True)), later
 
     def able(self, put: Put) -> bool:
         """Whether what the put needs is there, and itself is not."""
@@ -90,6 +96,9 @@ class MemoryDurable:
             referred = stored.get((put.place.ns, head.id))
             if put.mark is not None and referred and keys.mark(referred.row.numbers) != put.mark:
                 return False
+        ahead = self._world.rows(put.place.thread).ahead.get(put.place.ns)
+        if ahead is not None and ahead != put.spell:
+            return False
         same = _digest(stored.get((put.place.ns, put.id)))
         return not (put.claim is Claim.ANY and same == put.digest)
 
@@ -97,6 +106,8 @@ class MemoryDurable:
         """The compare of compare-and-set."""
         if head is None:
             return put.claim is not Claim.HEAD
+        if put.spell is not None and head.id == put.id and head.digest != put.digest:
+            return True  # what a lost answer left behind
         if put.claim is Claim.HEAD:
             return head.digest == put.expected
         return put.claim is Claim.ANY
@@ -169,14 +180,16 @@ class MemoryDurable:
         stored = rows.checkpoints.get((place.ns, head.id if head and id is None else id or ""))
         if id is not None:
             head = Head(id, stored.row.seq, stored.row.digest) if stored else None
+        ahead = rows.ahead.get(place.ns)
         if head is None:
-            return None
+            marked = ahead is not None and id is None
+            return Found(_NO_HEAD, None, (), {}, (), ahead) if marked else None
         row = stored.row if stored else _bare(place, head)
         withheld = stored is not None and _withheld(stored, held, most)
         writes = rows.writes_of(place.ns, head.id)
         numbers = _numbers(writes if withheld else (*writes, row)) & rows.chunks.keys()
         chunks = {no: rows.chunks[no] for no in numbers}
-        return Found(head, None if withheld else row, row.numbers, chunks, writes)
+        return Found(head, None if withheld else row, row.numbers, chunks, writes, ahead)
 
     async def page(self, listing: Listing) -> Page:
         await self._world.step("page")
@@ -201,7 +214,9 @@ class MemoryDurable:
         page = self._rest(thread, [(row.ns, row.id) for row in found], _numbers(found), ())
         if listing.light:
             page = replace(page, chunks={at: _light(c) for at, c in page.chunks.items()})
-        return replace(page, rows=tuple((thread, row) for row in found))
+        return replace(
+            page, rows=tuple((thread, row) for row in found), ahead=bool(found and rows.ahead)
+        )
 
     async def rest(
         self, place: Place, ids: Sequence[str], numbers: Sequence[int], light: Sequence[int]
@@ -238,10 +253,11 @@ class MemoryDurable:
 
     # -- removing ----------------------------------------------------------------------------
 
-    async def delete_thread(self, thread: Thread) -> Sequence[str]:
+    async def delete_thread(self, thread: Thread) -> dict[str, bool]:
         async with Change(self._world, "delete_thread"):
             gone = self._world.threads.pop(thread.key, Rows())
-            return sorted({*gone.heads, *(ns for ns, _ in gone.checkpoints)})
+            names = {*gone.heads, *gone.ahead, *(ns for ns, _ in gone.checkpoints)}
+            return {ns: ns in gone.ahead for ns in names}
 
     async def runs(self, tenant: str, run_ids: Sequence[str]) -> list[tuple[Thread, str, str]]:
         await self._world.step("runs")
@@ -254,15 +270,17 @@ class MemoryDurable:
             if any(matches(stored.meta, one) for one in wanted)
         ]
 
-    async def remove(self, thread: Thread, doomed: Sequence[Ids]) -> Sequence[str]:
+    async def remove(self, thread: Thread, doomed: Sequence[Ids]) -> bool:
         async with Change(self._world, "remove"):
             rows = self._world.rows(thread)
+            if rows.ahead:
+                return False
             rows.remove(doomed)
             rows.settle()
             rows.sweep()
             if not rows.checkpoints:
                 rows.thread = None
-            return sorted({ns for ns, _ in doomed})
+            return True
 
     async def keep(self, thread: Thread, kept: Sequence[Ids], heads: Mapping[str, Head]) -> bool:
         async with Change(self._world, "keep_only"):
@@ -275,6 +293,34 @@ class MemoryDurable:
 
     def unmoved(self, now: Mapping[str, Head], then: Mapping[str, Head]) -> bool:
         return {n: h.digest for n, h in now.items()} == {n: h.digest for n, h in then.items()}
+
+    # -- what the hot tier may be ahead of ---------------------------------------------------
+
+    async def mark_ahead(
+        self, place: Place, token: bytes, accepted: Sequence[bytes]
+    ) -> tuple[Head, bytes]:
+        async with Change(self._world, "mark_ahead"):
+            rows = self._world.rows(place.thread)
+            if rows.ahead.get(place.ns) in (None, *accepted):
+                rows.ahead[place.ns] = token
+            head = rows.heads.get(place.ns, replace(_NO_HEAD, seq=rows.last(place.ns)))
+            return head, rows.ahead[place.ns]
+
+    async def clear_ahead(self, place: Place, token: bytes) -> bool:
+        async with Change(self._world, "clear_ahead"):
+            ahead = self._world.rows(place.thread).ahead
+            return ahead.get(place.ns) == token and ahead.pop(place.ns) == token
+
+    async def ahead(self, thread: UUID | None, limit: int) -> list[Waiting]:
+        await self._world.step("ahead")
+        found = [
+            Waiting(Place(Thread("", "", key), ns), token, 0.0, head.id if head else "")
+            for key, rows in sorted(self._world.threads.items())
+            for ns, token in sorted(rows.ahead.items())
+            for head in [rows.heads.get(ns)]
+            if thread in (None, key)
+        ]
+        return found[:limit]
 
     # -- copying -----------------------------------------------------------------------------
 
@@ -315,6 +361,7 @@ class MemoryCommits:
 
 
 Later = tuple[Place, WriteRow, list[ChunkRow]]
+Told = tuple[int | None, Head | None, bool, bytes | None]
 
 
 def _checkpoint(put: Put, seq: int, refused: bool) -> Checkpoint:

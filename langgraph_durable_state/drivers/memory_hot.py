@@ -23,6 +23,8 @@ class MemoryHot:
     async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         async with Change(self._world, HOT + "raise"):
             copies = self._world.copies
+            if put.place in self._world.spells:
+                return True
             row, chunks = copies.get(put.place, (None, {}))
             have = row.digest if row is not None else b""
             if have == put.digest:
@@ -41,6 +43,8 @@ class MemoryHot:
     async def fill(self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow]) -> None:
         async with Change(self._world, HOT + "fill"):
             have = self._world.copies.get(place)
+            if place in self._world.spells:
+                return
             if have is None or have[0].seq <= row.seq:
                 self._world.copies[place] = row, {c.no: c for c in chunks}
 

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import NumberTakenError
-from ..words import ChunkRow, Head, Place, RecordRow, Thread, WriteRow
+from ..words import ChunkRow, Digest, Entry, Head, Phase, Place, RecordRow, Thread, WriteRow
 
 AFTER = ", answered"
 """Ends the name of the switch point between a change and its acknowledgement."""
@@ -40,10 +40,12 @@ class Checkpoint:
 
 @dataclass
 class Rows:
-    """All rows of one thread. ``thread`` is its entry, None if it has none."""
+    """All rows of one thread. ``thread`` is its entry, None if it has none; ``ahead`` are the
+    tokens of heads that the hot tier may be ahead of."""
 
     thread: Thread | None = None
     heads: dict[str, Head] = field(default_factory=dict)
+    ahead: dict[str, bytes] = field(default_factory=dict)
     checkpoints: dict[Ids, Checkpoint] = field(default_factory=dict)
     writes: dict[tuple[str, str, str, int], WriteRow] = field(default_factory=dict)
     chunks: dict[int, ChunkRow] = field(default_factory=dict)
@@ -91,6 +93,23 @@ class Rows:
         self.chunks = {no: chunk for no, chunk in self.chunks.items() if no in used}
 
 
+HotWrite = tuple[WriteRow, tuple[ChunkRow, ...]]
+
+
+@dataclass
+class HotSpell:
+    """A namespace's spell, as the scripts keep it."""
+
+    token: bytes
+    phase: Phase
+    previous: bytes = b""
+    head: Head = field(default=Head("", 0, b""))
+    base: Digest | None = b""
+    chain: tuple[Digest, ...] = ()
+    marked: bool = True
+    server: int = 0
+
+
 class World:
     """What both tiers hold, shared by all drivers over it.
 
@@ -98,12 +117,24 @@ class World:
         step: awaited at each switch point with its name; may be replaced at any time.
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
+        spells, hot_writes, outboxes: what the hot tier holds alone; `lose_hot` loses it all.
+        server: which server holds it; another one after a restart.
     """
 
     def __init__(self, step: Step = go_on) -> None:
         self.step = step
         self.threads: defaultdict[UUID, Rows] = defaultdict(Rows)
         self.copies: dict[Place, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
+        self.spells: dict[Place, HotSpell] = {}
+        self.hot_writes: dict[Place, dict[tuple[str, str, int], HotWrite]] = {}
+        self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
+        self.appended = 0
+        self.server = 0
+
+    def lose_hot(self) -> None:
+        """The hot tier forgets everything, as a server does that was killed."""
+        self.copies, self.spells, self.hot_writes, self.outboxes = {}, {}, {}, {}
+        self.server += 1
 
     def rows(self, thread: Thread) -> Rows:
         return self.threads[thread.key]

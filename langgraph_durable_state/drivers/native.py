@@ -18,6 +18,7 @@ from ..errors import UnavailableError
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
+from .scripts import WAIT_SHARE, on_disk
 from .sql import PATIENCE, Failures, OverloadError, Rows, bounded, has_rows
 
 
@@ -96,16 +97,29 @@ class NativeConnections:
 class NativeScriptClient:
     """Implements `ScriptClient` over a `redis.asyncio.Redis` of the running loop."""
 
-    def __init__(self, client: redis.asyncio.Redis) -> None:
+    def __init__(self, client: redis.asyncio.Redis, timeout: float) -> None:
         self._client = client
+        self._wait_ms = round(timeout * WAIT_SHARE * 1_000)
 
     async def evalsha(
-        self, sha: str, keys: Sequence[str], args: Sequence[bytes | str | int]
+        self,
+        sha: str,
+        keys: Sequence[str],
+        args: Sequence[bytes | str | int],
+        wait_aof: tuple[int, int] | None = None,
     ) -> Any:
-        return await self._client.evalsha(sha, len(keys), *keys, *args)
+        if wait_aof is None:
+            return await self._client.evalsha(sha, len(keys), *keys, *args)
+        pipe: Any = self._client.pipeline(transaction=False)
+        pipe.evalsha(sha, len(keys), *keys, *args)
+        pipe.execute_command("WAITAOF", *wait_aof, self._wait_ms)
+        return on_disk(await pipe.execute(raise_on_error=False), wait_aof)
 
     async def load(self, text: str) -> str:
         return await self._client.script_load(text)
+
+    async def scan(self, pattern: str) -> list[bytes]:
+        return [name async for name in self._client.scan_iter(match=pattern, count=1_000)]
 
 
 class OneFlusher:

@@ -7,7 +7,7 @@ a slower read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -48,8 +48,8 @@ class Copies:
             return
         put = draft.put
         try:
-            step = replace(put, chunks=self._news(draft))
-            if await self._hot.raise_to(step, seq, put.base, sorted(_dropped(draft))):
+            step = replace(put, chunks=draft.news(self._shared.blobs))
+            if await self._hot.raise_to(step, seq, put.base, draft.dropped()):
                 return
             if self._shared.filled.get(put.place) is None:
                 # Once per process: where Redis keeps losing copies, readers bring them back.
@@ -60,14 +60,6 @@ class Copies:
                 await self._hot.fill(put.place, row, draft.whole(self._shared.blobs).put.chunks)
         except UnavailableError as error:
             logger.debug("a hot copy was not brought up to date: %s", error)
-
-    def _news(self, draft: Draft) -> tuple[ChunkRow, ...]:
-        """The chunks that the parent's copy lacks: those sent, and those that Postgres had from a
-        task's writes already."""
-        held = set(codec.numbers_of(draft.parent.record.channels)) if draft.parent else set()
-        held.update(row.no for row in draft.put.chunks)
-        more = (c for no, c in draft.record.chunks().items() if no not in held)
-        return draft.put.chunks + tuple(codec.chunk_row(c, self._shared.blobs) for c in more)
 
     async def fill(
         self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow], size: int
@@ -103,6 +95,30 @@ class Copies:
             await self.drop(place.thread, [place.ns])
         return None
 
+    def read(
+        self,
+        place: Place,
+        row: RecordRow | None,
+        rows: Mapping[int, ChunkRow],
+        digest: Digest,
+    ) -> Record | None:
+        """The record of a copy that was read, proven; None if it is not the one with this digest,
+        or not sound."""
+        if row is None or row.digest != digest:
+            return None
+        try:
+            return codec.read_record(
+                place, row, self._shared.reader.chunks(rows), self._shared.blobs
+            )
+        except Unsound as found:
+            logger.warning(
+                "the hot head of thread %r, namespace %r, is damaged: %s",
+                place.thread.id,
+                place.ns,
+                found.detail,
+            )
+            return None
+
     async def check(self) -> None:
         """Asks the hot tier, whose breaker logs a failure."""
         nowhere = Thread("", "", UUID(int=0))
@@ -116,9 +132,3 @@ class Copies:
             await self._hot.drop(thread, namespaces)
         except UnavailableError as error:
             logger.debug("hot copies were not dropped: %s", error)
-
-
-def _dropped(draft: Draft) -> set[int]:
-    if draft.parent is None:
-        return set()
-    return set(codec.numbers_of(draft.parent.record.channels)).difference(draft.put.numbers)

@@ -9,13 +9,13 @@ from typing import Any
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import ERROR
 
-from ..decisions import codec, keys, projection
+from ..decisions import codec, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import untagged
-from ..words import Claim, Digest, Place, Put, PutWrites, WriteRow
+from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow
 from .runs import Against, Run, Stance
 from .shared import Known
 
@@ -23,6 +23,18 @@ SCHEMA_VERSION = 0
 """Of the user's state: checkpoints without a declared version are version 0."""
 
 _EXIT_STUB_STEP = -2
+
+DEGRADED = "durable_state_degraded"
+"""The metadata key of a checkpoint that was stored in a degraded way."""
+
+QUEUED = "queued"
+"""Redis alone acknowledged it, because Postgres could not be reached."""
+
+HOT_LOST = "hot_lost"
+"""Its run went on from the durable head, though Redis was ahead of it and lost what it held."""
+
+READ_MARKS = {"durable_state_unverified", "durable_state_stale"}
+"""What a read adds to metadata; never stored."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,11 @@ class Request:
         return replace(self, checkpoint=checkpoint, metadata=dict(self.metadata))
 
 
+def exits(config: Mapping[str, Any]) -> bool:
+    """Whether a graph's config says ``durability="exit"``."""
+    return bool(config["configurable"].get("__pregel_durability") == "exit")
+
+
 def request(
     config: Mapping[str, Any],
     checkpoint: Mapping[str, Any],
@@ -80,6 +97,13 @@ class Draft:
     parent: Known | None
     run: Run | None
 
+    def needs_ancestors(self, serializer: Serializer) -> bool:
+        """Whether a DeltaChannel of this checkpoint is made from those before it."""
+        body = serializer.loads(self.record.body.tag, self.record.body.data)
+        metadata = serializer.loads(self.record.metadata.tag, self.record.metadata.data)
+        versions = body.get("channel_versions") or {}
+        return bool(retention.replayed_channels(metadata, versions, self.record.by_name()))
+
     def renumbered(self, numbers: Iterator[int], blobs: Blobs) -> Draft:
         """The same put under new numbers for the chunks it sends: one of theirs was taken."""
         sent = {row.no for row in self.put.chunks}
@@ -89,6 +113,34 @@ class Draft:
         rows = tuple(codec.chunk_row(chunk, blobs) for chunk in chunks)
         put = replace(self.put, numbers=codec.numbers_of(self.record.channels), chunks=rows)
         return replace(self, put=put)
+
+    def marked(self, serializer: Serializer, blobs: Blobs, how: str) -> Draft:
+        """The same put, whose metadata says in what degraded way it was stored."""
+        metadata = serializer.loads(self.record.metadata.tag, self.record.metadata.data)
+        metadata[DEGRADED] = how
+        record = replace(self.record, metadata=serializer.dumps(metadata, "metadata"))
+        put = replace(
+            self.put,
+            digest=record.digest(),
+            record=codec.pack_record(record, blobs),
+            metadata=projection.of_metadata(metadata),
+        )
+        return replace(self, put=put, record=record)
+
+    def news(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
+        """The chunks that the parent's hot copy lacks: those sent, and those that the durable tier
+        had from a task's writes already."""
+        held = set(codec.numbers_of(self.parent.record.channels)) if self.parent else set()
+        held.update(row.no for row in self.put.chunks)
+        more = (c for no, c in self.record.chunks().items() if no not in held)
+        return self.put.chunks + tuple(codec.chunk_row(c, blobs) for c in more)
+
+    def dropped(self) -> tuple[int, ...]:
+        """The numbers of the chunks that the parent has and this put has not."""
+        if self.parent is None:
+            return ()
+        before = set(codec.numbers_of(self.parent.record.channels))
+        return tuple(sorted(before.difference(self.put.numbers)))
 
     def whole(self, blobs: Blobs) -> Draft:
         """The same put with all its chunks: those of its parent may be gone."""
@@ -106,8 +158,10 @@ def draft(
     serializer: Serializer,
     numbers: Iterator[int],
     blobs: Blobs,
+    hot: bool = False,
 ) -> Draft:
-    """The put that stores what was asked for, referring to its parent's chunks.
+    """The put that stores what was asked for, referring to its parent's chunks; for the `hot` tier
+    not to those of writes, which may be found stored under other numbers when they are flushed.
 
     Raises:
         ValueRefusedError: if a value would not come back; nothing was written.
@@ -117,10 +171,12 @@ def draft(
     digest = parent.digest if parent else b""
     covered = base is not None and stance.claim is Claim.HEAD and digest == stance.expected
     against = run.against(asked.parent) if run is not None and asked.parent else Against()
-    known = _referable(base, against if covered else None)
+    known = _referable(base, against if covered and not hot else None)
     weaver = Weaver(serializer, numbers, known, against.flying)
     channels = _woven(weaver, asked, base)
     metadata = merged_metadata(asked.config, asked.metadata)
+    if run is not None and run.degraded:
+        metadata[DEGRADED] = run.degraded
     record = Record(
         asked.place,
         asked.id,
@@ -189,7 +245,7 @@ def _plain(versions: Mapping[str, Any] | None) -> dict[str, Any]:
 def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A checkpoint's metadata with the config's, as LangGraph's savers merge them, but exact:
     they drop NUL characters."""
-    merged = dict(metadata)
+    merged = {key: value for key, value in metadata.items() if key not in READ_MARKS}
     for source in (config.get("metadata"), config.get("configurable")):
         for key, value in (source or {}).items():
             taken = key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__")

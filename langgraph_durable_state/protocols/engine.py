@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from langgraph.checkpoint.base import CheckpointTuple
 
 from ..decisions import codec, keys, projection
+from ..decisions.ahead import Verdict
 from ..decisions.codec import Record
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
-from ..errors import CorruptionError
+from ..errors import CorruptionError, UnavailableError
 from ..ports import Durable
-from ..words import Found, Listing, Place, RecordRow, Thread
+from ..words import Found, Head, Listing, Phase, Place, RecordRow, Thread
 from . import history
+from .arbiter import Arbiter, View
 from .copies import Copies
+from .drafting import HOT_LOST
+from .flushing import Flusher
+from .reading import united
 from .runs import Run
 from .shared import Known, Shared
 
@@ -39,13 +44,24 @@ class Engine:
         shared: the saver's.
         durable: the tier that is asked first, always.
         copies: the hot tier's.
+        arbiter: tells whose head is current.
+        flusher: makes durable what is to be read as a whole.
     """
 
-    def __init__(self, shared: Shared, durable: Durable, copies: Copies) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        durable: Durable,
+        copies: Copies,
+        arbiter: Arbiter,
+        flusher: Flusher,
+    ) -> None:
         self._shared = shared
         self._reader = shared.reader
         self._durable = durable
         self._copies = copies
+        self._arbiter = arbiter
+        self._flusher = flusher
 
     # -- get ---------------------------------------------------------------------------------
 
@@ -62,6 +78,9 @@ class Engine:
         self, serializer: Serializer, place: Place, id: str
     ) -> CheckpointTuple | None:
         found = await self._durable.read(place, id, b"", None)
+        if found is None or found.ahead is not None or self._shared.policy.asks_hot:
+            await self._flusher.settle(place.thread)
+            found = await self._durable.read(place, id, b"", None)
         if found is None or found.row is None:
             return None
         record = self._reader.record(place, found.row, found.chunks)
@@ -72,23 +91,30 @@ class Engine:
         return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
 
     async def _get_head(self, serializer: Serializer, place: Place) -> CheckpointTuple | None:
-        held = self._shared.heads.digest(place)
-        found = await self._durable.read(place, None, held, self._copies.served_from)
-        if found is None:
-            return None
-        known = await self._head_record(place, found)
-        if known is None:
-            return None
-        record, found = known
-        batches = self._reader.batches(place, found.writes, found.chunks)
-        loaded = tuple(row.digest for row in found.writes if row.slot >= 0)
-        run = Run(place, record.id, record, found.head.digest, loaded=loaded)
-        result = self._reader.tuple_of(record, batches, serializer, run, versioned=True)
-        self._shared.heads.put(place, record, found.head.digest)
-        return result
+        most = self._copies.served_from
+        for _ in range(TRIES):
+            held = self._shared.heads.digest(place)
+            view = await self._arbiter.view(place, held, most)
+            if view.verdict is Verdict.NOBODY:
+                return self._stale(serializer, place, view)
+            if view.verdict in (Verdict.HOT, Verdict.UNVERIFIED):
+                known = await self._hot_record(place, view)
+            elif view.found is None or not view.found.head.digest:
+                return None
+            else:
+                known = await self._durable_record(place, view.found)
+            if known is not None:
+                return self._loaded(serializer, place, view, *known)
+            if view.down is not None:
+                raise view.down
+            # The hot head without a copy of it, or a durable one that was removed meanwhile.
+            await self._flusher.settle(place.thread)
+            most = None
+        raise UnavailableError("redis", "the head kept changing while it was read")
 
-    async def _head_record(self, place: Place, found: Found) -> tuple[Record, Found] | None:
-        """The record of a head that was found, from wherever it is held."""
+    async def _durable_record(self, place: Place, found: Found) -> tuple[Record, Found] | None:
+        """The record of a durable head that was found, from wherever it is held; None to look
+        again."""
         if found.row is not None:
             return self._reader.record(place, found.row, found.chunks), found
         digest = found.head.digest
@@ -97,16 +123,69 @@ class Engine:
             record = await self._copies.fetch(place, digest)
         if record is not None and codec.numbers_of(record.channels) == found.numbers:
             return record, found
-        return await self._whole_head(place)
+        return await self._whole_head(place, found)
 
-    async def _whole_head(self, place: Place) -> tuple[Record, Found] | None:
+    async def _whole_head(self, place: Place, found: Found) -> tuple[Record, Found] | None:
         whole = await self._durable.read(place, None, b"", None)
-        if whole is None or whole.row is None:
-            return None  # the thread was deleted meanwhile
+        if whole is None or whole.row is None or whole.ahead != found.ahead:
+            return None  # deleted, or another spell began meanwhile
         record = self._reader.record(place, whole.row, whole.chunks)
         own = [whole.chunks[no] for no in dict.fromkeys(whole.row.numbers)]
         await self._copies.fill(place, whole.row, own, record.size)
         return record, whole
+
+    async def _hot_record(self, place: Place, view: View) -> tuple[Record, Found] | None:
+        """The record of the hot head; None if the hot tier has no sound copy of it."""
+        hot = view.hot
+        assert hot is not None
+        digest = hot.spell.head.digest if hot.spell is not None else hot.digest
+        record = self._shared.heads.get(place, digest)
+        if record is None:
+            record = self._copies.read(place, hot.row, hot.chunks, digest)
+        if record is None:
+            return None
+        head = Head(record.id, 0, digest)
+        return record, Found(head, None, (), {}, ())
+
+    def _loaded(
+        self,
+        serializer: Serializer,
+        place: Place,
+        view: View,
+        record: Record,
+        found: Found,
+    ) -> CheckpointTuple:
+        """What a run starts from."""
+        rows, chunks = found.writes, found.chunks
+        if view.hot is not None:
+            hot = [row for row in view.hot.writes if row.id == record.id]
+            rows = united(rows, hot)
+            chunks = {**view.hot.write_chunks, **chunks}
+        batches = self._reader.batches(place, rows, chunks)
+        loaded = tuple(row.digest for row in rows if row.slot >= 0)
+        digest = found.head.digest
+        run = Run(place, record.id, record, digest, loaded=loaded, hot=_is_open(view))
+        run.degraded = HOT_LOST if view.lost else None
+        unverified = view.verdict is Verdict.UNVERIFIED
+        marks = {"durable_state_unverified": True} if unverified else None
+        result = self._reader.tuple_of(record, batches, serializer, run, True, marks)
+        self._shared.heads.put(place, record, digest, batches)
+        return result
+
+    def _stale(self, serializer: Serializer, place: Place, view: View) -> CheckpointTuple:
+        """The head that this process saw last.
+
+        Raises:
+            UnavailableError: if it saw none.
+        """
+        seen = self._shared.heads.last(place)
+        if seen is None:
+            assert view.down is not None
+            raise view.down
+        record, batches, digest = seen
+        run = Run(place, record.id, record, digest)
+        marks = {"durable_state_stale": True}
+        return self._reader.tuple_of(record, batches, serializer, run, True, marks)
 
     # -- list and history --------------------------------------------------------------------
 
@@ -115,6 +194,11 @@ class Engine:
     ) -> AsyncIterator[Sequence[CheckpointTuple]]:
         """Pages of tuples; nothing is held between them."""
         left = limit
+        if listing.thread is None:
+            await self._flusher.settle_all()
+        elif self._shared.policy.asks_hot:
+            await self._flusher.settle(listing.thread)
+            listing = replace(listing, settled=True)
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
             rows, out = await settled(
@@ -131,6 +215,10 @@ class Engine:
         self, serializer: Serializer, listing: Listing
     ) -> tuple[Sequence[tuple[Thread, RecordRow]], Sequence[CheckpointTuple]]:
         page = await self._durable.page(listing)
+        begins = listing.after is None and not listing.settled
+        if begins and listing.thread is not None and (page.ahead or not page.rows):
+            await self._flusher.settle(listing.thread)
+            page = await self._durable.page(listing)
         out = []
         parsed: dict[int, Chunk] = {}
         for thread, row in page.rows:
@@ -149,9 +237,12 @@ class Engine:
         place = keys.place_of(config)
         id = keys.checkpoint_id_of(config)
         if id is None:
+            await self._flusher.settle(place.thread)
             head = await self._durable.read(place, None, b"", -1)
             id = head.head.id if head else None
-        if id is None:
+        elif not await self._durable.chain(place, id, 1):
+            await self._flusher.settle(place.thread)
+        if not id:
             return {name: {"writes": []} for name in channels}
         found = id
 
@@ -161,6 +252,12 @@ class Engine:
             )
 
         return await settled(replay)
+
+
+def _is_open(view: View) -> bool:
+    """Whether the hot tier has a spell under way, which the run has to go on with."""
+    spell = view.hot.spell if view.hot is not None else None
+    return spell is not None and spell.phase is Phase.OPEN
 
 
 async def settled(read: Callable[[], Awaitable[T]]) -> T:

@@ -149,6 +149,7 @@ class Reader:
         serializer: Serializer,
         run: Run | None,
         versioned: bool,
+        marks: Mapping[str, Any] | None = None,
     ) -> CheckpointTuple:
         """LangGraph's view of a record and the pending writes stored against it.
 
@@ -158,6 +159,7 @@ class Reader:
             serializer: decodes.
             run: what the config's thread id shall carry.
             versioned: whether the channel versions shall carry it too.
+            marks: what its metadata shall say beside what is stored.
         """
         decode = self._decoder(record, serializer)
         body = decode(None, lambda: serializer.loads(record.body.tag, record.body.data))
@@ -174,7 +176,7 @@ class Reader:
         return CheckpointTuple(
             config=config_of(record.place, record.id, run),
             checkpoint={**body, "id": record.id, "channel_values": values},  # type: ignore[typeddict-item]
-            metadata=metadata,
+            metadata=metadata | marks if marks else metadata,
             parent_config=config_of(record.place, record.parent, None) if record.parent else None,
             pending_writes=pending,
         )
@@ -192,6 +194,16 @@ class Reader:
                 ) from error
 
         return decode
+
+
+def united(durable: Iterable[WriteRow], hot: Iterable[WriteRow]) -> tuple[WriteRow, ...]:
+    """The writes against one checkpoint that either tier holds: of a special channel the hot one,
+    which is the later; of a task's first batch the durable one."""
+    rows = {(row.task, row.slot): row for row in hot}
+    for row in durable:
+        if row.slot >= 0 or (row.task, row.slot) not in rows:
+            rows[row.task, row.slot] = row
+    return tuple(rows.values())
 
 
 def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:

@@ -50,6 +50,8 @@ class Run:
         loaded: digests of the pending writes loaded with `at`.
         writes: what this run has written, by checkpoint.
         conflict: set once the run has lost.
+        hot: the hot tier has, or may have, what this run stands on and Postgres has not.
+        degraded: how its next checkpoint is to be marked.
     """
 
     place: Place | None = None
@@ -60,6 +62,8 @@ class Run:
     loaded: tuple[Digest, ...] = ()
     writes: dict[str, Against] = field(default_factory=dict)
     conflict: ConflictError | None = None
+    hot: bool = False
+    degraded: str | None = None
     leader: Run | None = None
 
     def resolved(self) -> Run:

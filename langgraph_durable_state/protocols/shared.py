@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ..decisions.codec import Blobs, Record
+from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
-from ..words import Digest, Place
+from ..words import Digest, Place, Thread
 from .reading import Reader
 from .runs import Register
 
@@ -21,8 +22,16 @@ class Heads(Protocol):
     def get(self, place: Place, digest: Digest) -> Record | None:
         """The head held, if it has this digest."""
 
-    def put(self, place: Place, record: Record, digest: Digest) -> None:
-        """Holds a head, as long as there is room."""
+    def put(
+        self, place: Place, record: Record, digest: Digest, writes: Sequence[Batch] = ()
+    ) -> None:
+        """Holds a head with the pending writes seen of it, as long as there is room."""
+
+    def wrote(self, place: Place, id: str, writes: Sequence[Batch]) -> None:
+        """Pending writes were stored against a checkpoint; noted if it is the head held."""
+
+    def last(self, place: Place) -> tuple[Record, Sequence[Batch], Digest] | None:
+        """The head held, current or not, with the pending writes seen of it."""
 
     def digest(self, place: Place) -> Digest:
         """The digest of the head held; empty if there is none."""
@@ -46,6 +55,52 @@ class Known:
     digest: Digest
 
 
+class Events(Protocol):
+    """Tells the log and the observer."""
+
+    def emit(
+        self,
+        kind: str,
+        *,
+        thread: str | None = None,
+        namespace: str | None = None,
+        checkpoint: str | None = None,
+        detail: str = "",
+    ) -> None:
+        """Something happened that an operator may want to know."""
+
+
+class Unflushed(Protocol):
+    """The threads of which the hot tier took something that is not durable yet."""
+
+    def add(self, thread: Thread) -> None:
+        """Wakes whoever flushes in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a saver may do while the tiers are not one.
+
+    Attributes:
+        write_behind: the hot tier acknowledges, Postgres is told later.
+        queues: the hot tier acknowledges while Postgres is down.
+        accepts_loss: go on from the durable head where what the hot tier held alone is gone.
+        stale_reads: serve the head last seen while neither tier can be asked.
+        secured: what the hot tier acknowledges is on its disk, so that a restart loses nothing.
+    """
+
+    write_behind: bool = False
+    queues: bool = False
+    accepts_loss: bool = False
+    stale_reads: bool = False
+    secured: bool = False
+
+    @property
+    def asks_hot(self) -> bool:
+        """Whether the hot tier may hold what Postgres was not even told of."""
+        return self.write_behind or self.queues
+
+
 @dataclass(frozen=True)
 class Shared:
     """See above.
@@ -56,6 +111,8 @@ class Shared:
         filled: places whose hot copy this process has brought once.
         hot_from: bytes from which a head is copied to and served by the hot tier; None for never.
         fork_on_conflict: let a put that finds the head moved become the head.
+        policy: what may be done while the tiers are not one.
+        events, unflushed: as their types say.
     """
 
     blobs: Blobs
@@ -67,3 +124,6 @@ class Shared:
     filled: Lately[Place, bool]
     hot_from: int | None
     fork_on_conflict: bool
+    policy: Policy
+    events: Events
+    unflushed: Unflushed

@@ -21,6 +21,7 @@ from ..ports import Durable
 from ..words import Head, Listing, Page, Place, RecordRow, Thread, WriteRow
 from . import history
 from .copies import Copies
+from .flushing import Flusher
 from .reading import corrupt
 
 logger = logging.getLogger("langgraph_durable_state")
@@ -35,14 +36,15 @@ TRIES = 5
 class Upkeep:
     """Upkeep over one driver's tiers."""
 
-    def __init__(self, durable: Durable, copies: Copies, blobs: Blobs) -> None:
+    def __init__(self, durable: Durable, copies: Copies, flusher: Flusher, blobs: Blobs) -> None:
         self._durable = durable
         self._copies = copies
+        self._flusher = flusher
         self._blobs = blobs
 
     async def delete_thread(self, thread: Thread) -> None:
-        namespaces = await self._durable.delete_thread(thread)
-        await self._copies.drop(thread, namespaces)
+        ahead = await self._durable.delete_thread(thread)
+        await self._flusher.erase(thread, list(ahead), needed=any(ahead.values()))
 
     async def delete_for_runs(
         self, serializer: Serializer, tenant: str, run_ids: Sequence[str]
@@ -55,20 +57,34 @@ class Upkeep:
         """
         if not run_ids:
             return
+        await self._flusher.settle_all()
         doomed: defaultdict[Thread, set[tuple[str, str]]] = defaultdict(set)
         for thread, ns, id in await self._durable.runs(tenant, run_ids):
             doomed[thread].add((ns, id))
         for thread, ids in doomed.items():
-            heads = await self._surviving(thread, ids)
-            needed = set(await self._needed(serializer, thread, heads))
-            if kept := ids & needed:
-                logger.warning(
-                    "%d checkpoints of thread %r stay: its head's DeltaChannels are made from them",
-                    len(kept),
-                    thread.id,
-                )
-            namespaces = await self._durable.remove(thread, sorted(ids - needed))
-            await self._copies.drop(thread, namespaces)
+            for _ in range(TRIES):
+                if await self._removed(serializer, thread, ids):
+                    break
+                await self._flusher.end(thread)
+            else:
+                raise _busy(thread)
+
+    async def _removed(
+        self, serializer: Serializer, thread: Thread, ids: set[tuple[str, str]]
+    ) -> bool:
+        """Removes these checkpoints of a thread; not while the hot tier may be ahead of it."""
+        heads = await self._surviving(thread, ids)
+        needed = set(await self._needed(serializer, thread, heads))
+        done = await self._durable.remove(thread, sorted(ids - needed))
+        if done and (kept := ids & needed):
+            logger.warning(
+                "%d checkpoints of thread %r stay: its head's DeltaChannels are made from them",
+                len(kept),
+                thread.id,
+            )
+        if done:
+            await self._copies.drop(thread, sorted({ns for ns, _ in ids - needed}))
+        return done
 
     async def _surviving(self, thread: Thread, doomed: set[tuple[str, str]]) -> dict[str, Head]:
         """The heads that a thread will have without `doomed`."""
@@ -100,14 +116,13 @@ class Upkeep:
             return
         if strategy != "keep_latest":
             raise UsageError(f"prune strategy {strategy!r}: use 'keep_latest' or 'delete'")
+        await self._flusher.settle(thread)
         for _ in range(TRIES):
             heads = await self._durable.heads(thread)
             kept = await self._needed(serializer, thread, heads)
             if await self._durable.keep(thread, kept, heads):
                 return
-        raise ConflictError(
-            thread=thread.id, namespace="", expected=None, actual=None, refused=None
-        )
+        raise _busy(thread)
 
     async def _needed(
         self, serializer: Serializer, thread: Thread, heads: dict[str, Head]
@@ -151,15 +166,15 @@ class Upkeep:
             UsageError: if the target has checkpoints.
             CorruptionError: if a record or write is not what was written.
         """
+        await self._flusher.settle(source)
+        await self._flusher.settle(target)
         if source == target or await self._durable.heads(target):
             raise UsageError(f"copy_thread: thread {target.id!r} has checkpoints already")
         for _ in range(TRIES):
             if await self._copied(serializer, source, target, latest_only):
                 return
             await self._durable.delete_thread(target)  # the source was pruned meanwhile
-        raise ConflictError(
-            thread=source.id, namespace="", expected=None, actual=None, refused=None
-        )
+        raise _busy(source)
 
     async def _copied(
         self, serializer: Serializer, source: Thread, target: Thread, latest_only: bool
@@ -224,3 +239,8 @@ class Upkeep:
                     raise corrupt(place, id, found) from found
                 out.append((ns, made.batch(ns, row, batch)))
         return out
+
+
+def _busy(thread: Thread) -> ConflictError:
+    """The error of upkeep on a thread that moved on at each try."""
+    return ConflictError(thread=thread.id, namespace="", expected=None, actual=None, refused=None)

@@ -61,6 +61,7 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.uuids(w.place.thread.key for w, _ in batches),
         *write_rows([(w.place.ns, row) for w, row in batches]),
         arrays.byteas(p.mark for p in puts),
+        arrays.byteas(p.spell for p in puts),
     )
 
 

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..words import Claim, Digest, Head, Kept, Lost, Outcome, ParentGone, Put, PutWrites, Won
+from ..words import Ahead, Claim, Digest, Head, Kept, Lost, Outcome, ParentGone, Put, PutWrites, Won
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the statement saw: the put's place in the order if it won, the head it met, and
-    whether it was able to win (what it needs is there, and it is not stored already)."""
+    """What the statement saw: the put's place in the order if it won, the head it met, whether it
+    was able to win (what it needs is there, and it is not stored already), and the token of the
+    spell in which the hot tier may be ahead."""
 
     seq: int | None
     head: Head | None
     able: bool
+    ahead: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ async def outcome(store: Store, put: Put, seen: Seen) -> Outcome:
     """What became of `put`; one that lost is kept."""
     if seen.seq is not None:
         return Won(seen.seq)
+    if seen.ahead is not None and seen.ahead != put.spell:
+        return Ahead(seen.ahead)
     head = seen.head
     if head is not None and head.digest == put.digest:
         return Won(head.seq, repeated=True)  # an acknowledgement was lost
@@ -59,12 +63,13 @@ async def _aside(store: Store, put: Put, able: bool) -> Outcome:
     found = await store.standing(put, put.id)
     if found.digest == put.digest and found.seq is not None:
         if found.refused:
-            return Lost(found.head)
+            return Lost(found.head, kept=True)
         return Kept(found.seq) if put.claim is Claim.ASIDE else Won(found.seq, repeated=True)
     if put.claim is Claim.ANY:
         # Able, it lost a race to open the namespace: once more.
         return (await store.commit([put]))[0] if able else ParentGone()
-    kept = await store.keep_aside(put, put.claim is not Claim.ASIDE)
+    refused = put.claim is not Claim.ASIDE
+    kept = await store.keep_aside(put, refused)
     if kept is None and found.head is not None and put.refers is not None:
         return ParentGone()
-    return Lost(found.head) if put.claim is not Claim.ASIDE or kept is None else Kept(kept)
+    return Lost(found.head, kept is not None) if refused or kept is None else Kept(kept)

@@ -25,13 +25,14 @@ from ..words import (
     RecordRow,
     Stored,
     Thread,
+    Waiting,
     WriteRow,
 )
 from . import arrays, bind
 from .outcomes import Seen, Standing, outcome
 from .statements import schema_sql
 
-VERSION = 1
+VERSION = 2
 _LARGEST = 2**31 - 1
 
 
@@ -68,8 +69,8 @@ class PostgresTier:
         puts = [item for item in batch if isinstance(item, Put)]
         writes = [item for item in batch if isinstance(item, PutWrites)]
         rows = await self._sql.fetch("commit", bind.commit(puts, writes))
-        told = {row[0]: row[1:6] for row in rows if row[0] is not None}
-        first = {row[6:10] for row in rows if row[0] is None}
+        told = {row[0]: row[1:7] for row in rows if row[0] is not None}
+        first = {row[7:11] for row in rows if row[0] is None}
         outcomes: dict[int, Outcome] = {}
         for ord, put in enumerate(puts, 1):
             outcomes[id(put)] = await outcome(self, put, _seen(*told[ord]))
@@ -95,6 +96,7 @@ class PostgresTier:
             *bind.thread(put.place.thread)[1:],
             *bind.chunks(put.chunks),
             put.mark,
+            put.spell,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
@@ -189,13 +191,14 @@ class PostgresTier:
         found = await self._sql.fetch("list_thread", params)
         rows = [
             RecordRow(ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
-            for _, ns, id, parent, seq, digest, record, chunks, refused in found
+            for _, ns, id, parent, seq, digest, record, chunks, refused, _ in found
         ]
         ids = [(row.ns, row.id) for row in rows]
         writes = await self._writes(thread, ids)
         wanted = _numbers(rows) | _numbers(w for batch in writes.values() for w in batch)
         chunks = await self._chunks(thread, wanted, listing.light)
-        return Page(tuple((thread, row) for row in rows), chunks, writes)
+        ahead = bool(found and found[0][9])
+        return Page(tuple((thread, row) for row in rows), chunks, writes, ahead)
 
     async def rest(
         self, place: Place, ids: Sequence[str], numbers: Sequence[int], light: Sequence[int]
@@ -241,10 +244,10 @@ class PostgresTier:
 
     # -- removing ----------------------------------------------------------------------------
 
-    async def delete_thread(self, thread: Thread) -> Sequence[str]:
+    async def delete_thread(self, thread: Thread) -> dict[str, bool]:
         lock = ("lock_heads", (thread.key,))
         _, rows = await self._sql.transaction([lock, ("delete_thread", (thread.key,))])
-        return [row[0] for row in rows]
+        return dict(rows)
 
     async def runs(self, tenant: str, run_ids: Sequence[str]) -> list[tuple[Thread, str, str]]:
         texts = [projection.of_filter({"run_id": run_id})["run_id"] for run_id in run_ids]
@@ -255,31 +258,32 @@ class PostgresTier:
         rows = await self._sql.fetch("runs", params)
         return [(_thread(row), row[5], row[6]) for row in rows]
 
-    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> Sequence[str]:
+    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> bool:
         where = (thread.key, *bind.pairs(doomed))
         steps = ["settle_heads", "drop_heads", "sweep_chunks", "drop_thread"]
-        await self._sql.transaction(
+
+        def alone(rows: Sequence[tuple[Any, ...]]) -> bool:
+            return all(ahead is None for *_, ahead in rows)
+
+        done = await self._sql.transaction(
             [
                 ("lock_heads", (thread.key,)),
                 ("remove_checkpoints", where),
                 *((step, (thread.key,)) for step in steps),
-            ]
+            ],
+            go_on=alone,
         )
-        return sorted({ns for ns, _ in doomed})
+        return len(done) > 1
 
     async def keep(
         self, thread: Thread, kept: Sequence[tuple[str, str]], heads: Mapping[str, Head]
     ) -> bool:
-        moved = False
+        known = {ns: head.digest for ns, head in heads.items()}
 
         def unmoved(rows: Sequence[tuple[Any, ...]]) -> bool:
-            nonlocal moved
-            moved = {ns: digest for ns, _, _, digest in rows} != {
-                ns: head.digest for ns, head in heads.items()
-            }
-            return not moved
+            return {ns: digest for ns, _, _, digest, _ in rows if digest} == known
 
-        await self._sql.transaction(
+        done = await self._sql.transaction(
             [
                 ("lock_heads", (thread.key,)),
                 ("remove_all_but", (thread.key, *bind.pairs(kept), arrays.texts(heads))),
@@ -287,7 +291,26 @@ class PostgresTier:
             ],
             go_on=unmoved,
         )
-        return not moved
+        return len(done) > 1
+
+    # -- what the hot tier may be ahead of ---------------------------------------------------
+
+    async def mark_ahead(
+        self, place: Place, token: bytes, accepted: Sequence[bytes]
+    ) -> tuple[Head, bytes]:
+        params = (place.thread.key, place.ns, token, arrays.byteas(accepted))
+        id, seq, digest, ahead = (await self._sql.fetch("mark_ahead", params))[0]
+        return Head(id, seq, digest), ahead
+
+    async def clear_ahead(self, place: Place, token: bytes) -> bool:
+        return bool(await self._sql.fetch("clear_ahead", (place.thread.key, place.ns, token)))
+
+    async def ahead(self, thread: UUID | None, limit: int) -> list[Waiting]:
+        rows = await self._sql.fetch("ahead", (thread, limit))
+        return [
+            Waiting(Place(Thread("", "", key), ns), token, since, id)
+            for key, ns, token, since, id in rows
+        ]
 
     # -- copying -----------------------------------------------------------------------------
 
@@ -333,13 +356,14 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     numbers: tuple[int, ...] = ()
     chunks = {}
     writes = []
-    for kind, a, b, c, d, e, f, g, h, i, j in rows:
+    ahead = None
+    for kind, a, b, c, d, e, f, g, h, i, j, k in rows:
         if kind == 0:
-            head = Head(b, a, c)
+            head, ahead = Head(b, a, c), k
             numbers = keys.unpacked(i) if i is not None else ()
             if h is not None:
                 row = RecordRow(ns, d, e, f, g, h, numbers, j)
-            elif d is None:
+            elif d is None and c:
                 row = RecordRow(ns, b, None, a, c, b"", ())  # a head without its record
         elif kind == 1:
             chunks[a] = ChunkRow(a, c, h)
@@ -350,11 +374,16 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     found = [
         WriteRow(head.id, b, a, d, f, c, h, keys.unpacked(i)) for a, b, c, d, f, h, i in writes
     ]
-    return Found(head, row, numbers, chunks, tuple(found))
+    return Found(head, row, numbers, chunks, tuple(found), ahead)
 
 
 def _seen(
-    seq: int | None, id: str | None, head_seq: int | None, digest: Digest | None, able: bool
+    seq: int | None,
+    id: str | None,
+    head_seq: int | None,
+    digest: Digest | None,
+    able: bool,
+    ahead: bytes | None,
 ) -> Seen:
     head = Head(id, head_seq, digest) if id and head_seq and digest else None
-    return Seen(seq, head, able)
+    return Seen(seq, head, able, ahead)

@@ -13,6 +13,8 @@ from ..ports import Scripts
 from ..words import ChunkRow, Digest, Place, Put, RecordRow, Thread
 
 _CHUNK = b"c"
+SPELL = ":spell"
+"""Ends the key of what the hot tier knows of a namespace that it may be ahead of."""
 
 
 class RedisTier:
@@ -42,10 +44,10 @@ class RedisTier:
             keys.packed(put.numbers),
             self._ttl,
             len(dropped),
-            *(_field(no) for no in dropped),
-            *_fields(put.chunks),
+            *(field(no) for no in dropped),
+            *fields(put.chunks),
         )
-        return bool(await self._scripts.call("raise", [self._key(put.place)], args))
+        return bool(await self._scripts.call("raise", self._keys(put.place), args))
 
     async def fill(self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow]) -> None:
         args: tuple[bytes | str | int, ...] = (
@@ -56,9 +58,9 @@ class RedisTier:
             row.record,
             keys.packed(row.numbers),
             self._ttl,
-            *_fields(chunks),
+            *fields(chunks),
         )
-        await self._scripts.call("fill", [self._key(place)], args)
+        await self._scripts.call("fill", self._keys(place), args)
 
     async def fetch(
         self, place: Place, digest: Digest
@@ -67,17 +69,7 @@ class RedisTier:
         flat = await self._scripts.call("fetch", [self._key(place)], [digest, ttl])
         if not flat:
             return None
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        row = RecordRow(
-            place.ns,
-            fields[b"id"].decode(),
-            fields[b"parent"].decode() or None,
-            int(fields[b"seq"]),
-            fields[b"digest"],
-            fields[b"record"],
-            keys.unpacked(fields[b"numbers"]),
-        )
-        return row, {c.no: c for c in map(_chunk, fields.items()) if c is not None}
+        return read_copy(place.ns, flat)
 
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         if namespaces:
@@ -87,13 +79,33 @@ class RedisTier:
     def _key(self, place: Place) -> str:
         return keys.hot_key(self._prefix, place)
 
+    def _keys(self, place: Place) -> list[str]:
+        return [self._key(place), keys.hot_key(self._prefix, place, SPELL)]
 
-def _field(no: int) -> bytes:
+
+def read_copy(ns: str, flat: Sequence[bytes]) -> tuple[RecordRow, dict[int, ChunkRow]]:
+    """The record and chunks of a copy's fields and values."""
+    named = dict(zip(flat[::2], flat[1::2], strict=True))
+    row = RecordRow(
+        ns,
+        named[b"id"].decode(),
+        named[b"parent"].decode() or None,
+        int(named[b"seq"]),
+        named[b"digest"],
+        named[b"record"],
+        keys.unpacked(named[b"numbers"]),
+    )
+    return row, {c.no: c for c in map(_chunk, named.items()) if c is not None}
+
+
+def field(no: int) -> bytes:
+    """The name of a chunk's field."""
     return _CHUNK + no.to_bytes(8)
 
 
-def _fields(chunks: Sequence[ChunkRow]) -> list[bytes]:
-    return [part for c in chunks for part in (_field(c.no), c.digest + c.blob)]
+def fields(chunks: Sequence[ChunkRow]) -> list[bytes]:
+    """Chunks as fields and values."""
+    return [part for c in chunks for part in (field(c.no), c.digest + c.blob)]
 
 
 def _chunk(field: tuple[bytes, bytes]) -> ChunkRow | None:

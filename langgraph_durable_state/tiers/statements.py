@@ -29,7 +29,11 @@ def schema_sql(schema: str) -> str:
     return _file("sql", "schema.sql").format(schema=schema)
 
 
+_ON_SPELLS = {"append", "append_writes", "peek", "close", "adopt"}
+
+
 @cache
 def script(name: str) -> str:
     """The text of one Redis script."""
-    return _file("lua", f"{name}.lua")
+    text = _file("lua", f"{name}.lua")
+    return _file("lua", "spells.lua") + text if name in _ON_SPELLS else text

@@ -75,7 +75,7 @@ async def test_a_put_whose_claim_is_wrong_is_refused_and_kept(ports: Ports, clai
 async def test_a_claim_on_a_thread_that_is_gone_is_lost(ports: Ports) -> None:
     """There is no head to keep the record beside: nothing is stored."""
     assert await ports.durable.commit([put("b", Claim.HEAD, "a", chunks=(chunk(7, "x"),))]) == [
-        Lost(None)
+        Lost(None, kept=False)
     ]
     assert await ports.ids() == []
     assert await ports.durable.heads(HERE.thread) == {}
@@ -239,7 +239,7 @@ async def test_each_item_of_a_batch_fares_alone(ports: Ports) -> None:
         put("b", Claim.HEAD, "a", place=at(id="u")),
     ]
     told = await ports.durable.commit(batch)
-    assert told == [Stored(), Lost("a"), Won(2), Won(1), Lost(None)]
+    assert told == [Stored(), Lost("a"), Won(2), Won(1), Lost(None, kept=False)]
     found = await ports.durable.read(HERE, "b", b"", None)
     assert found is not None
     assert [w.blob for w in found.writes] == [b"w"]

@@ -1,6 +1,7 @@
 -- Stores a whole hot copy, unless a newer one is there.
--- KEYS[1] the copy. ARGV: digest, seq, id, parent, record, packed chunk numbers, seconds to live,
--- then fields and values.
+-- KEYS: copy, spell (while there is one, the copy is its own). ARGV: digest, seq, id, parent,
+-- record, packed chunk numbers, seconds to live, then fields and values.
+if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
 local seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
 if seq > tonumber(ARGV[2]) then return 0 end
 redis.call('DEL', KEYS[1])

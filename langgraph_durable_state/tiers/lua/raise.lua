@@ -1,7 +1,9 @@
 -- Brings a namespace's hot copy from one checkpoint to the next, in one step.
--- KEYS[1] the copy. ARGV: previous digest ('' if none), digest, seq, id, parent, record, packed
--- chunk numbers, seconds to live, number of fields to drop, those fields, then new fields and
--- values. Returns 1 if the copy is this checkpoint now, 0 if there was nothing to build on.
+-- KEYS: copy, spell (while there is one, the copy is its own). ARGV: previous digest ('' if none),
+-- digest, seq, id, parent, record, packed chunk numbers, seconds to live, number of fields to drop,
+-- those fields, then new fields and values. Returns 1 if the copy is this checkpoint now, 0 if
+-- there was nothing to build on.
+if redis.call('EXISTS', KEYS[2]) == 1 then return 1 end
 local have = redis.call('HGET', KEYS[1], 'digest') or ''
 if have ~= ARGV[2] then
   if have ~= ARGV[1] then

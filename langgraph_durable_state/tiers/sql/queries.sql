@@ -7,6 +7,8 @@ SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END;
 SELECT max(version) FROM {schema}.installed;
 
 -- commit: Stores a batch of puts (at most one per head) and of task writes in one round trip.
+-- A head that Redis may be ahead of ("ahead" is the spell's token) takes only what comes from that
+-- spell; there a checkpoint of the same id is what a lost answer left behind, and is replaced.
 -- Each put wins or loses alone. Heads are locked in key order, so batches of several processes
 -- cannot deadlock. A chunk number that is taken by other content fails the statement (NOT NULL),
 -- and the caller draws new numbers.
@@ -14,13 +16,13 @@ WITH put AS MATERIALIZED (
   SELECT * FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
     $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
-    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[]
+    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[]
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
-    tenant, thread_id, user_id, session_id, mark, ord
+    tenant, thread_id, user_id, session_id, mark, spell, ord
   ) ORDER BY tk, ns COLLATE "C"
 ), held AS MATERIALIZED (
-  SELECT p.ord, h.seq, h.id, h.digest
+  SELECT p.ord, h.seq, h.id, h.digest, h.ahead
     FROM put p CROSS JOIN LATERAL (
       SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (p.tk, p.ns) FOR NO KEY UPDATE) h
 ), able AS MATERIALIZED (  -- joined to "held" so that heads are locked first, as a prune does
@@ -37,12 +39,15 @@ WITH put AS MATERIALIZED (
      AND NOT (p.claim = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
+     AND (held.ahead IS NULL OR held.ahead = p.spell)
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
     FROM able p JOIN held USING (ord)
    WHERE (h.tk, h.ns) = (p.tk, p.ns)
-     AND (p.claim = 0 OR (p.claim = 1 AND held.digest = p.expected))
-  RETURNING h.tk, h.ns, h.seq, false AS fresh
+     AND (p.claim = 0 OR (p.claim = 1 AND held.digest = p.expected)
+          OR (p.claim > 1 AND held.digest = '')
+          OR (p.spell IS NOT NULL AND held.id = p.id AND held.digest <> p.digest))
+  RETURNING h.tk, h.ns, h.seq, held.digest = '' AS fresh
 ), opened AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest)
   SELECT p.tk, p.ns, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
@@ -92,15 +97,15 @@ WITH put AS MATERIALIZED (
    ORDER BY tk
   ON CONFLICT DO NOTHING
 )
-SELECT put.ord::int, won.seq, held.id, held.seq, held.digest, able.ord IS NOT NULL,
+SELECT put.ord::int, won.seq, held.id, held.seq, held.digest, able.ord IS NOT NULL, held.ahead,
        NULL::uuid, NULL::text, NULL::text, NULL::text
   FROM put LEFT JOIN able USING (ord) LEFT JOIN won USING (ord) LEFT JOIN held USING (ord)
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, tk, ns, id, task FROM writes WHERE slot = 0;
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, tk, ns, id, task FROM writes WHERE slot = 0;
 
 -- put_one: Stores one put that waits alone; what `commit` does, without its arrays.
 WITH held AS MATERIALIZED (
-  SELECT seq, id, digest FROM {schema}.head WHERE (tk, ns) = ($1::uuid, $2::text)
+  SELECT seq, id, digest, ahead FROM {schema}.head WHERE (tk, ns) = ($1::uuid, $2::text)
      FOR NO KEY UPDATE
 ), able AS MATERIALIZED (
   SELECT true FROM (SELECT 1) AS one LEFT JOIN held ON true
@@ -116,10 +121,13 @@ WITH held AS MATERIALIZED (
      AND NOT ($5::int = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
+     AND (held.ahead IS NULL OR held.ahead = $22::bytea)
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
-   WHERE (h.tk, h.ns) = ($1, $2) AND ($5 = 0 OR ($5 = 1 AND held.digest = $6::bytea))
-  RETURNING h.seq, false AS fresh
+   WHERE (h.tk, h.ns) = ($1, $2)
+     AND ($5 = 0 OR ($5 = 1 AND held.digest = $6::bytea) OR ($5 > 1 AND held.digest = '')
+          OR ($22 IS NOT NULL AND held.id = $3 AND held.digest <> $7))
+  RETURNING h.seq, held.digest = '' AS fresh
 ), opened AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest)
   SELECT $1, $2, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
@@ -147,7 +155,7 @@ WITH held AS MATERIALIZED (
   SELECT $1, $14::bytea, $15::bytea, $16::bytea, $17::bytea FROM won WHERE fresh
   ON CONFLICT DO NOTHING
 )
-SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FROM able)
+SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FROM able), held.ahead
   FROM (SELECT 1) AS one LEFT JOIN held ON true;
 
 -- write_one: Stores one batch of a task's writes that waits alone; no row if one is there already.
@@ -170,7 +178,7 @@ WITH stored AS (
 SELECT true FROM stored;
 
 -- standing: Whether a put that did not win is stored already, and the head as it is now.
-SELECT c.seq, c.digest, c.refused, h.id
+SELECT c.seq, c.digest, c.refused, nullif(h.id, '')
   FROM (SELECT $1::uuid AS tk, $2::text COLLATE "C" AS ns, $3::text COLLATE "C" AS id) k
   LEFT JOIN {schema}.checkpoint c ON (c.tk, c.ns, c.id) = (k.tk, k.ns, k.id)
   LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns);
@@ -218,7 +226,7 @@ SELECT true FROM stored;
 -- read_head: The head with its record, chunks and pending writes in one round trip.
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
 WITH h AS MATERIALIZED (
-  SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, c.*,
+  SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, h.ahead, c.*,
          c.digest = $3::bytea OR c.size > $4::int AS withheld
     FROM {schema}.head h
     LEFT JOIN (SELECT tk, ns, id AS row_id, parent, seq, digest, chunks, size, record, refused
@@ -228,16 +236,17 @@ WITH h AS MATERIALIZED (
   SELECT w.* FROM h JOIN {schema}.write w ON (w.tk, w.ns, w.id) = ($1, $2, h.id)
 )
 SELECT 0 AS kind, head_seq AS a, id AS b, head_digest AS c, row_id AS d, parent AS e, seq AS f,
-       digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j
+       digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j,
+       ahead AS k
   FROM h
 UNION ALL
-SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL
+SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
   FROM {schema}.chunk
  WHERE tk = $1 AND no = ANY (ARRAY(
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL FROM w;
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w;
 
 -- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
 WITH h AS MATERIALIZED (
@@ -248,21 +257,23 @@ WITH h AS MATERIALIZED (
   SELECT w.* FROM h JOIN {schema}.write w ON (w.tk, w.ns, w.id) = ($1, $2, h.id)
 )
 SELECT 0 AS kind, seq AS a, id AS b, digest AS c, id AS d, parent AS e, seq AS f,
-       digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j
+       digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j,
+       (SELECT l.ahead FROM {schema}.head l WHERE (l.tk, l.ns) = ($1, $2)) AS k
   FROM h
 UNION ALL
-SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL
+SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
   FROM {schema}.chunk
  WHERE tk = $1 AND no = ANY (ARRAY(
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL FROM w;
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w;
 
 -- list_thread: One page of a thread's checkpoints, newest first within each namespace.
 -- $3 id, $4 before (by position if it is one of that namespace, else by id), $5/$6 filter keys and
 -- values, $7/$8 the last row of the page before, $9 how many.
-SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused
+SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused,
+       (SELECT bool_or(h.ahead IS NOT NULL) FROM {schema}.head h WHERE h.tk = $1)
   FROM {schema}.checkpoint c
  WHERE c.tk = $1::uuid
    AND ($2::text IS NULL OR c.ns = $2)
@@ -302,18 +313,21 @@ WITH RECURSIVE up AS (
 SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth;
 
 -- heads: The heads of a thread.
-SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid ORDER BY ns;
+SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns;
 
--- lock_heads: The heads of a thread, which no put moves until the transaction ends.
-SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid ORDER BY ns FOR UPDATE;
+-- lock_heads: The heads of a thread, which no put moves until the transaction ends. One without a
+-- digest only says that Redis may be ahead of it.
+SELECT ns, id, seq, digest, ahead FROM {schema}.head WHERE tk = $1::uuid ORDER BY ns FOR UPDATE;
 
 -- delete_thread: Removes all of a thread. The namespaces that had a head are returned.
-WITH heads AS (DELETE FROM {schema}.head WHERE tk = $1::uuid RETURNING ns),
+WITH heads AS (DELETE FROM {schema}.head WHERE tk = $1::uuid RETURNING ns, ahead),
      checkpoints AS (DELETE FROM {schema}.checkpoint WHERE tk = $1 RETURNING ns),
      writes AS (DELETE FROM {schema}.write WHERE tk = $1),
      chunks AS (DELETE FROM {schema}.chunk WHERE tk = $1),
      threads AS (DELETE FROM {schema}.thread WHERE tk = $1)
-SELECT ns FROM heads UNION SELECT ns FROM checkpoints;
+SELECT ns, bool_or(ahead) FROM (
+  SELECT ns, ahead IS NOT NULL AS ahead FROM heads UNION ALL SELECT ns, false FROM checkpoints) n
+ GROUP BY ns;
 
 -- runs: The checkpoints that these runs of a tenant made.
 SELECT t.tk, t.tenant, t.id, t.user_id, t.session_id, c.ns, c.id
@@ -347,7 +361,7 @@ UPDATE {schema}.head h SET id = c.id, digest = c.digest
    SELECT FROM {schema}.checkpoint x WHERE (x.tk, x.ns, x.id) = (h.tk, h.ns, h.id));
 
 -- drop_heads: Removes heads that have no checkpoint left to stand on.
-DELETE FROM {schema}.head h WHERE h.tk = $1::uuid AND NOT EXISTS (
+DELETE FROM {schema}.head h WHERE h.tk = $1::uuid AND h.ahead IS NULL AND NOT EXISTS (
   SELECT FROM {schema}.checkpoint x WHERE (x.tk, x.ns, x.id) = (h.tk, h.ns, h.id));
 
 -- sweep_chunks: Removes the chunks that no checkpoint and no write of the thread refers to.
@@ -391,3 +405,29 @@ ON CONFLICT DO NOTHING;
 -- copy_thread: The entry of a copied thread.
 INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
 VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea) ON CONFLICT DO NOTHING;
+
+-- mark_ahead: Says that Redis may be ahead of a head from now on, under the token $3, unless another
+-- token than those of $4 says so already. Returns the head, and whose token it has.
+INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest, ahead, ahead_at)
+VALUES ($1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
+                                       WHERE (c.tk, c.ns) = ($1, $2)), 0), '', '', $3::bytea, now())
+ON CONFLICT (tk, ns) DO UPDATE
+  SET ahead = CASE WHEN h.ahead IS NULL OR h.ahead = ANY ($4::bytea[]) THEN $3 ELSE h.ahead END,
+      ahead_at = CASE WHEN h.ahead IS NULL THEN now() ELSE h.ahead_at END
+RETURNING id, seq, digest, ahead;
+
+-- clear_ahead: Says that Redis is no longer ahead of a head, if the token is still this one.
+WITH cleared AS (
+  UPDATE {schema}.head SET ahead = NULL, ahead_at = NULL
+   WHERE (tk, ns) = ($1::uuid, $2::text) AND ahead = $3::bytea AND digest <> '' RETURNING true
+), dropped AS (
+  DELETE FROM {schema}.head
+   WHERE (tk, ns) = ($1, $2) AND ahead = $3 AND digest = '' RETURNING true
+)
+SELECT true FROM cleared UNION ALL SELECT true FROM dropped;
+
+-- ahead: The heads that Redis may be ahead of, oldest first: those of a thread ($1), or of all.
+SELECT h.tk, h.ns, h.ahead, extract(epoch FROM h.ahead_at)::float8, h.id
+  FROM {schema}.head h
+ WHERE h.ahead IS NOT NULL AND ($1::uuid IS NULL OR h.tk = $1)
+ ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int;

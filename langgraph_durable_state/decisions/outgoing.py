@@ -1,0 +1,177 @@
+"""The stored form of an outbox entry: an acknowledged item that the hot tier alone may hold.
+
+What the hot tier's script decides stands in a prefix that it writes itself: how the put fared
+there (in capitals if the spell is not guarded), the spell's token, and the digest of the head that
+it advanced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ormsgpack
+
+from ..errors import EvolutionError
+from ..words import ChunkRow, Claim, Digest, Entry, Place, Put, PutWrites, Thread, WriteRow
+from . import keys
+from .codec import Unsound
+
+FORMAT = 1
+
+ADVANCED = b"h"
+"""It advanced a head of known digest."""
+OPENED = b"e"
+"""It advanced a head that there was not."""
+UNKNOWN = b"a"
+"""It advanced a head that nobody could be asked about."""
+ASIDE = b"k"
+REFUSED = b"r"
+WRITES = b"w"
+
+NEVER: Digest = b"\xff" * 16
+"""The digest of no checkpoint: a put that expects it is kept beside the head."""
+
+_TOKEN = 16
+_PREFIX = 1 + _TOKEN + 16
+
+_CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
+
+
+def pack_item(item: Put | PutWrites) -> bytes:
+    """The bytes of an item."""
+    fields = _put(item) if isinstance(item, Put) else _writes(item)
+    return ormsgpack.packb((FORMAT, _thread(item.place.thread), item.place.ns, item.id, *fields))
+
+
+def _put(put: Put) -> tuple[Any, ...]:
+    return (
+        put.parent,
+        put.digest,
+        put.record,
+        put.metadata,
+        keys.packed(put.numbers),
+        _chunks(put.chunks),
+        put.size,
+        put.refers,
+        put.base,
+        put.mark,
+    )
+
+
+def _writes(item: PutWrites) -> tuple[Any, ...]:
+    rows = [
+        (r.task, r.slot, r.path, r.n, r.digest, r.blob, keys.packed(r.numbers)) for r in item.rows
+    ]
+    return rows, _chunks(item.chunks)
+
+
+def _thread(thread: Thread) -> tuple[bytes | None, ...]:
+    names = (thread.tenant, thread.id, thread.user, thread.session)
+    return tuple(None if name is None else keys.encoded(name) for name in names)
+
+
+def _read_thread(tenant: bytes, id: bytes, *owners: bytes | None) -> Thread:
+    user, session = (None if name is None else keys.decoded(name) for name in owners)
+    return keys.named(keys.decoded(tenant), keys.decoded(id), user, session)
+
+
+def _chunks(chunks: tuple[ChunkRow, ...]) -> list[tuple[Any, ...]]:
+    return [(c.no, c.digest, c.blob) for c in chunks]
+
+
+def read_entry(data: bytes) -> Entry:
+    """The entry of stored bytes.
+
+    Raises:
+        Unsound: if they are not what was written.
+        EvolutionError: if they were written by a newer version of this library.
+    """
+    kind, token, before = data[:1].lower(), data[1 : 1 + _TOKEN], data[1 + _TOKEN : _PREFIX]
+    guarded = kind == data[:1]
+    try:
+        known, names, ns, id, *fields = ormsgpack.unpackb(data[_PREFIX:])
+        if known > FORMAT:
+            raise EvolutionError(f"outbox format {known} was written by a newer version")
+        place = Place(_read_thread(*names), ns)
+        if kind == WRITES:
+            return Entry(_read_writes(place, id, *fields), token, guarded=guarded)
+        put = _read_put(place, id, *fields)
+    except (ValueError, TypeError) as error:
+        raise Unsound(None, f"an outbox entry cannot be read ({error})") from error
+    put, advances = _decided(replace(put, spell=token), kind, before), kind in _CLAIMS
+    return Entry(put, token, advances, refused=kind == REFUSED, guarded=guarded)
+
+
+def _decided(put: Put, kind: bytes, before: bytes) -> Put:
+    """A put under the claim by which the durable head must follow the hot one."""
+    if kind == REFUSED:
+        return replace(put, claim=Claim.HEAD, expected=NEVER)
+    if kind == ASIDE:
+        return replace(put, claim=Claim.ASIDE)
+    expected = before if kind == ADVANCED else b""
+    covered = kind == ADVANCED and put.base == before
+    return replace(put, claim=_CLAIMS[kind], expected=expected, covered=covered)
+
+
+def _read_put(place: Place, id: str, *fields: Any) -> Put:
+    parent, digest, record, metadata, numbers, chunks, size, refers, base, mark = fields
+    return Put(
+        place,
+        id,
+        parent,
+        Claim.ANY,
+        b"",
+        digest,
+        record,
+        metadata,
+        keys.unpacked(numbers),
+        _read_chunks(chunks),
+        size,
+        refers,
+        base,
+        False,
+        mark,
+    )
+
+
+def _read_writes(place: Place, id: str, rows: Any, chunks: Any) -> PutWrites:
+    read = tuple(
+        WriteRow(id, task, slot, path, n, digest, blob, keys.unpacked(numbers))
+        for task, slot, path, n, digest, blob, numbers in rows
+    )
+    return PutWrites(place, id, read, _read_chunks(chunks))
+
+
+def _read_chunks(chunks: Any) -> tuple[ChunkRow, ...]:
+    return tuple(ChunkRow(*chunk) for chunk in chunks)
+
+
+# -- pending writes in the hot tier ----------------------------------------------------------
+
+
+def write_field(id: str, task: str, slot: int) -> bytes:
+    """The name of a row of pending writes among those of its namespace."""
+    return b"\x00".join((id.encode(), task.encode(), str(slot).encode()))
+
+
+def pack_write(row: WriteRow, chunks: tuple[ChunkRow, ...]) -> bytes:
+    """A row with its chunks; its digest comes first, for a script to compare."""
+    own = [c for c in chunks if c.no in row.numbers]
+    fields = (row.path, row.n, row.blob, keys.packed(row.numbers), _chunks(tuple(own)))
+    return row.digest + ormsgpack.packb(fields)
+
+
+def read_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]]:
+    """The inverse of `write_field` and `pack_write`.
+
+    Raises:
+        Unsound: if these are not bytes that they made.
+    """
+    try:
+        id, task, slot = (part.decode() for part in name.split(b"\x00"))
+        path, n, blob, numbers, chunks = ormsgpack.unpackb(data[16:])
+        row = WriteRow(id, task, int(slot), path, n, data[:16], blob, keys.unpacked(numbers))
+        return row, _read_chunks(chunks)
+    except (ValueError, TypeError) as error:
+        raise Unsound(None, f"a hot write cannot be read ({error})") from error

@@ -1,0 +1,115 @@
+"""What is done to a saver by those who operate it, beside what LangGraph asks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from .decisions.keys import thread_of
+from .drivers.blocking import run
+from .drivers.driver import Driver
+from .drivers.faces import Faces
+from .errors import UnavailableError
+from .words import Place, Thread
+
+FLUSH_SECONDS = 30.0
+
+
+class Operations:
+    """The part of `DurableSaver` that makes what Redis took first durable, and goes on after a
+    loss."""
+
+    _faces: Faces
+
+    # -- flushing ----------------------------------------------------------------------------
+
+    def flush(self, timeout: float = FLUSH_SECONDS, *, everyone: bool = False) -> int:
+        """Waits until all that this saver acknowledged so far is in Postgres.
+
+        Args:
+            timeout: seconds after which it gives up.
+            everyone: flush what other processes left in Redis as well.
+
+        Returns:
+            How many threads had something to flush.
+
+        Raises:
+            UnavailableError: if a tier cannot be reached, or it takes longer; all is still in
+                Redis then, and is flushed later.
+        """
+        return run(self._flush_blocking(timeout, everyone))
+
+    async def aflush(self, timeout: float = FLUSH_SECONDS, *, everyone: bool = False) -> int:
+        """Waits until all that this saver acknowledged so far is in Postgres; see `flush`."""
+        return await self._flush(await self._faces.native(), timeout, everyone)
+
+    async def _flush_blocking(self, timeout: float, everyone: bool) -> int:
+        return await self._flush(await self._faces.blocking(), timeout, everyone)
+
+    async def _flush(self, driver: Driver, timeout: float, everyone: bool) -> int:
+        until = time.monotonic() + timeout
+        background = self._faces.background
+        left = background.unflushed()
+        if everyone and driver.outbox is not None:
+            marked = await driver.flusher.left_behind(1_000_000, time.time())
+            keyed = [Thread("", "", key) for key in await driver.outbox.threads()]
+            left = dict.fromkeys((*marked, *keyed), 0) | left
+        for done, (thread, number) in enumerate(left.items()):
+            if time.monotonic() > until:
+                raise UnavailableError(
+                    "postgres", f"{len(left) - done} threads are not flushed after {timeout:g} s"
+                )
+            await driver.flusher.drain(thread)
+            background.flushed(thread, number)
+        return len(left)
+
+    def _flush_at_end(self) -> None:
+        """What closing a saver does first: nothing is left for others to flush."""
+        self._faces.background.stop()
+        if self._faces.background.unflushed():
+            run(self._end_all())
+
+    async def _end_all(self) -> None:
+        driver = await self._faces.blocking()
+        for thread, number in self._faces.background.unflushed().items():
+            await driver.flusher.drain(thread)
+            self._faces.background.flushed(thread, number)
+
+    async def _aflush_at_end(self) -> None:
+        await asyncio.to_thread(self._flush_at_end)
+
+    # -- losses ------------------------------------------------------------------------------
+
+    def accept_loss(self, thread_id: str, *, tenant_id: str = "") -> list[str]:
+        """Goes on with a thread after a `StateLostError`, from what is left of it.
+
+        That is what Redis still has, if it was restarted, and otherwise the durable head.
+
+        Args:
+            thread_id: which thread.
+            tenant_id: whose.
+
+        Returns:
+            The namespaces in which something was, or may have been, lost.
+
+        Raises:
+            UnavailableError: if a tier cannot be reached: what cannot be seen is not lost yet.
+        """
+        return run(self._accept_loss_blocking(_thread(thread_id, tenant_id)))
+
+    async def aaccept_loss(self, thread_id: str, *, tenant_id: str = "") -> list[str]:
+        """Goes on with a thread after a `StateLostError`; see `accept_loss`."""
+        driver = await self._faces.native()
+        return await self._accept_loss(driver, _thread(thread_id, tenant_id))
+
+    async def _accept_loss_blocking(self, thread: Thread) -> list[str]:
+        return await self._accept_loss(await self._faces.blocking(), thread)
+
+    async def _accept_loss(self, driver: Driver, thread: Thread) -> list[str]:
+        waiting = await driver.durable.ahead(thread.key, 1_000)
+        places = [Place(thread, w.place.ns) for w in waiting]
+        return [place.ns for place in places if await driver.arbiter.accept_loss(place)]
+
+
+def _thread(thread_id: str, tenant_id: str) -> Thread:
+    return thread_of({"configurable": {"thread_id": thread_id, "tenant_id": tenant_id}})

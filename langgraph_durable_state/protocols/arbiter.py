@@ -1,0 +1,191 @@
+"""Asks both tiers for a head, and acts on what `decisions.ahead` decides.
+
+What is not current is discarded or reported before anybody is served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..decisions import ahead
+from ..decisions.ahead import Verdict
+from ..errors import StateLostError, UnavailableError
+from ..ports import Durable, Outbox
+from ..words import Digest, Found, HotFound, Place
+from .shared import Shared
+
+TRIES = 8
+"""Looks at a head that changes between one tier's answer and the other's; a flush takes
+milliseconds, so that a few of them suffice."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A head as both tiers tell it: whose counts, and what each said.
+
+    ``down`` is why Postgres did not answer; ``lost`` if a loss was accepted on the way.
+    """
+
+    verdict: Verdict
+    found: Found | None
+    hot: HotFound | None
+    down: UnavailableError | None = None
+    lost: bool = False
+
+    @property
+    def mark(self) -> bytes | None:
+        """The token that the durable head is marked with."""
+        return self.found.ahead if self.found is not None else None
+
+
+class Arbiter:
+    """Over one driver's tiers.
+
+    Args:
+        shared: the saver's.
+        durable: is asked first, always.
+        outbox: the hot tier's; None if there is none.
+    """
+
+    def __init__(self, shared: Shared, durable: Durable, outbox: Outbox | None) -> None:
+        self._shared = shared
+        self._policy = shared.policy
+        self._durable = durable
+        self._outbox = outbox
+
+    async def view(self, place: Place, held: Digest, most: int | None) -> View:
+        """Whose head of `place` is current.
+
+        Args:
+            place: which head.
+            held: digest of the head that the caller holds.
+            most: bytes of a durable record that are wanted at most.
+
+        Raises:
+            UnavailableError: if a tier cannot be asked without which nobody can tell.
+            StateLostError: if what the hot tier held alone is gone.
+        """
+        before = None
+        lost = False
+        for _ in range(TRIES):
+            view = await self._look(place, held, most)
+            if view.verdict not in ahead.DRASTIC:
+                return self._allowed(place, view, lost)
+            if before is view.verdict:
+                lost = await self._settle(place, view) or lost
+                view = await self._look(place, held, most)
+                if view.verdict not in ahead.DRASTIC:
+                    return self._allowed(place, view, lost)
+            before = view.verdict
+        raise UnavailableError("redis", "what it holds kept changing while it was compared")
+
+    async def _look(self, place: Place, held: Digest, most: int | None) -> View:
+        found, down = None, None
+        try:
+            found = await self._durable.read(place, None, held, most)
+        except UnavailableError as error:
+            down = error
+        marked = found is not None and found.ahead is not None
+        if down is None and not marked and not self._policy.asks_hot:
+            return View(Verdict.DURABLE, found, None)
+        hot = await self._peek(place, held)
+        digest = None if down is not None else found.head.digest if found is not None else b""
+        says = ahead.of_durable(found, hot.spell if hot else None) if down is None else None
+        verdict = ahead.decide(
+            says or ahead.Durable.DOWN, ahead.of_hot(hot, digest) if hot else ahead.Hot.DOWN
+        )
+        return View(verdict, found, hot, down)
+
+    async def _peek(self, place: Place, held: Digest) -> HotFound | None:
+        if self._outbox is None:
+            return None
+        try:
+            return await self._outbox.peek(place, held)
+        except UnavailableError:
+            return None
+
+    def _allowed(self, place: Place, view: View, lost: bool) -> View:
+        """The view, if the policy allows what it says.
+
+        Raises:
+            UnavailableError: if it does not.
+        """
+        if view.verdict is Verdict.NO_HOT:
+            if not self._policy.accepts_loss:
+                raise UnavailableError(
+                    "redis", f"it may be ahead of Postgres in thread {place.thread.id!r}"
+                )
+            self._report(place, view, "Redis cannot be asked")
+            return View(Verdict.DURABLE, view.found, None, lost=True)
+        unserved = view.verdict is Verdict.NO_DURABLE or (
+            view.verdict is Verdict.UNVERIFIED and not self._policy.queues
+        )
+        if view.down is not None and unserved:
+            raise view.down
+        if view.verdict is Verdict.NOBODY and view.down and not self._policy.stale_reads:
+            raise view.down
+        return View(view.verdict, view.found, view.hot, view.down, lost)
+
+    async def _settle(self, place: Place, view: View) -> bool:
+        """Does what has to be done before anybody is served; whether a loss was accepted.
+
+        Raises:
+            StateLostError: if that is not this saver's to accept.
+        """
+        spell = view.hot.spell if view.hot is not None else None
+        assert self._outbox is not None  # or nobody would have said so
+        if view.verdict is Verdict.DISCARD and spell is not None:
+            await self._outbox.discard(place, spell.token, spell.head.digest)
+            self._emit(place, "hot_discarded", spell.head.id, "Postgres has moved on without it")
+            return False
+        if view.verdict is Verdict.SUSPECT and spell is not None and self._policy.secured:
+            await self._outbox.adopt(place, spell.token)
+            return False
+        if not self._policy.accepts_loss:
+            raise self._lost(place, view)
+        await self.accept(place, view)
+        return True
+
+    async def accept(self, place: Place, view: View) -> None:
+        """Goes on from what is left after a loss, and reports it."""
+        assert self._outbox is not None
+        spell = view.hot.spell if view.hot is not None else None
+        if view.verdict is Verdict.SUSPECT and spell is not None:
+            await self._outbox.adopt(place, spell.token)
+            self._report(place, view, "Redis was restarted and may have lost the last of it")
+            return
+        if spell is not None and spell.token == view.mark:
+            await self._outbox.discard(place, spell.token, spell.head.digest)
+        if view.mark is not None and await self._durable.clear_ahead(place, view.mark):
+            self._report(place, view, "Redis no longer has what it held alone")
+
+    async def accept_loss(self, place: Place) -> bool:
+        """Accepts a loss of this head if there is one; tells whether there was."""
+        views = [await self._look(place, b"", -1) for _ in range(2)]
+        if any(view.verdict not in (Verdict.GONE, Verdict.SUSPECT) for view in views):
+            return False
+        await self.accept(place, views[1])
+        return True
+
+    def _lost(self, place: Place, view: View) -> StateLostError:
+        spell = view.hot.spell if view.hot is not None else None
+        suspect = view.verdict is Verdict.SUSPECT and spell is not None
+        return StateLostError(
+            thread=place.thread.id,
+            namespace=place.ns,
+            last_durable=(view.found.head.id if view.found else "") or None,
+            left=spell.head.id if suspect and spell is not None else None,
+        )
+
+    def _report(self, place: Place, view: View, what: str) -> None:
+        error = self._lost(place, view)
+        self._emit(place, "state_lost", error.last_durable, f"{what}: {error}")
+
+    def _emit(self, place: Place, kind: str, checkpoint: str | None, detail: str) -> None:
+        self._shared.events.emit(
+            kind,
+            thread=place.thread.id,
+            namespace=place.ns,
+            checkpoint=checkpoint,
+            detail=detail,
+        )

@@ -1,0 +1,204 @@
+"""Puts and writes that the hot tier acknowledges, and Postgres is told of later.
+
+The hot head decides who wins, as long as it is current; whatever is in doubt is settled in
+Postgres, after what is in the outbox.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..decisions import keys
+from ..decisions.ahead import Verdict
+from ..decisions.serializing import Serializer
+from ..errors import UnavailableError
+from ..ports import Durable, Outbox
+from ..words import (
+    Ahead,
+    Claim,
+    Cold,
+    Head,
+    Kept,
+    Lost,
+    Opened,
+    Outcome,
+    Place,
+    Put,
+    PutWrites,
+    Step,
+    Stored,
+    Unfit,
+    Won,
+)
+from .arbiter import Arbiter, View
+from .drafting import QUEUED, Draft
+from .flushing import Flusher
+from .runs import Run
+from .shared import Shared
+
+TRIES = 8
+"""Answers of the hot tier that ask for something else first; more than three need a race."""
+
+
+class Behind:
+    """Writes through one driver's hot tier.
+
+    Args:
+        shared: the saver's.
+        durable: to mark heads in, and to settle what is in doubt.
+        outbox: the hot tier's.
+        arbiter, flusher: over the same.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        durable: Durable,
+        outbox: Outbox,
+        arbiter: Arbiter,
+        flusher: Flusher,
+    ) -> None:
+        self._shared = shared
+        self._durable = durable
+        self._outbox = outbox
+        self._arbiter = arbiter
+        self._flusher = flusher
+
+    # -- puts --------------------------------------------------------------------------------
+
+    async def put(self, made: Draft, serializer: Serializer) -> tuple[Draft, Outcome]:
+        """Stores a put in the hot tier; what of it was stored, and what became of it.
+
+        Raises:
+            UnavailableError: if the hot tier cannot be reached, or Postgres cannot where it has to
+                be asked.
+            StateLostError: if what the hot tier held alone is gone.
+        """
+        place = made.put.place
+        token, opened, whole = keys.token(), None, False
+        for _ in range(TRIES):
+            item = made.put if made.put.covered else made.whole(self._shared.blobs).put
+            answer = await self._outbox.append(
+                item, self._step(made, whole), token, opened, refused=False
+            )
+            opened = None
+            if isinstance(answer, (Won, Kept)):
+                self._shared.unflushed.add(place.thread)
+                return made, answer
+            if isinstance(answer, Cold):
+                token, whole = answer.token, True
+                opened = await self._open(place, answer, _claimed(made.put))
+                if opened is not None and not opened.marked:
+                    made = made.marked(serializer, self._shared.blobs, QUEUED)
+                    self._emit_queued(made.put)
+            elif answer is Unfit.WHOLE:
+                whole = True
+            elif answer is Unfit.FULL:
+                await self._flusher.drain(place.thread)
+            else:
+                outcome = await self._settled(made, answer)
+                if outcome is not None:
+                    return made, outcome
+        raise UnavailableError("redis", "the state of the thread kept changing")
+
+    def _step(self, made: Draft, whole: bool) -> Step:
+        """How the copy of the hot head is to follow."""
+        if whole or made.parent is None or not made.put.covered:
+            return Step(b"", made.whole(self._shared.blobs).put.chunks)
+        return Step(made.put.base, made.news(self._shared.blobs), made.dropped())
+
+    async def _open(self, place: Place, cold: Cold, claimed: Head | None) -> Opened | None:
+        """Marks the durable head; None if another spell's mark had to be dealt with first."""
+        try:
+            accepted = [cold.token, cold.previous]
+            head, mark = await self._durable.mark_ahead(place, cold.token, accepted)
+        except UnavailableError:
+            if not self._shared.policy.queues:
+                raise
+            return Opened(claimed, marked=False)
+        if mark == cold.token:
+            return Opened(head, marked=True)
+        await self._arbiter.view(place, b"", -1)
+        return None
+
+    async def _settled(self, made: Draft, answer: object) -> Outcome | None:
+        """What becomes of a put that is not on the hot head; None if it is to be tried again."""
+        view = await self._arbiter.view(made.put.place, b"", -1)
+        if answer is Unfit.RESTARTED and view.verdict is not Verdict.UNVERIFIED:
+            return None
+        if view.down is not None:
+            return await self._refuse(made, view)
+        await self._flusher.drain(made.put.place.thread)
+        whole = made.whole(self._shared.blobs).put
+        outcome = (await self._durable.commit([replace(whole, spell=view.mark)]))[0]
+        if isinstance(outcome, Ahead):
+            return None
+        spell = view.hot.spell if view.hot is not None else None
+        if isinstance(outcome, Won) and not outcome.repeated and spell is not None:
+            await self._outbox.discard(whole.place, spell.token, b"")
+        return outcome
+
+    async def _refuse(self, made: Draft, view: View) -> Outcome:
+        """Keeps a put that lost while Postgres cannot be asked."""
+        spell = view.hot.spell if view.hot is not None else None
+        if spell is None or spell.restarted:
+            raise view.down or UnavailableError("postgres", "it could not be asked")
+        whole = made.whole(self._shared.blobs)
+        step = Step(b"", ())
+        kept = await self._outbox.append(whole.put, step, spell.token, None, refused=True)
+        self._shared.unflushed.add(made.put.place.thread)
+        return Lost(spell.head.id or None, kept=isinstance(kept, Kept))
+
+    def _emit_queued(self, put: Put) -> None:
+        self._shared.events.emit(
+            "queued",
+            thread=put.place.thread.id,
+            namespace=put.place.ns,
+            checkpoint=put.id,
+            detail="Postgres cannot be reached; Redis holds what is put from here on",
+        )
+
+    # -- writes ------------------------------------------------------------------------------
+
+    async def put_writes(self, item: PutWrites, run: Run | None) -> Stored:
+        """Stores a task's writes in the hot tier.
+
+        Raises:
+            UnavailableError, StateLostError: as `put`.
+        """
+        token, opened = keys.token(), None
+        for _ in range(TRIES):
+            answer = await self._outbox.append_writes(item, token, opened)
+            opened = None
+            if isinstance(answer, Stored):
+                self._shared.unflushed.add(item.place.thread)
+                return answer
+            if isinstance(answer, Cold):
+                token = answer.token
+                opened = await self._open(item.place, answer, _left_at(run))
+            elif answer is Unfit.FULL:
+                await self._flusher.drain(item.place.thread)
+            else:
+                await self._arbiter.view(item.place, b"", -1)
+        raise UnavailableError("redis", "the state of the thread kept changing")
+
+    async def note(self, item: PutWrites) -> None:
+        """Keeps writes that are durable, for a time when Postgres cannot be asked."""
+        try:
+            await self._outbox.note(item)
+        except UnavailableError:
+            pass  # what is served then is marked unverified
+
+
+def _claimed(put: Put) -> Head | None:
+    """The head that a put says there is; None if it says nothing."""
+    if put.claim is Claim.HEAD:
+        return Head(put.parent or "", 0, put.expected)
+    return Head("", 0, b"") if put.claim is Claim.EMPTY else None
+
+
+def _left_at(run: Run | None) -> Head | None:
+    """The head that a run knows."""
+    if run is None or run.addressed or not run.digest:
+        return None
+    return Head(run.at or "", 0, run.digest)

@@ -1,0 +1,10 @@
+-- Begins to close a spell in which nothing is left to flush. 1 if it did, or had begun already.
+-- KEYS: spell, outbox. ARGV: token, microseconds that nothing was put for.
+local s = redis.call('HMGET', KEYS[1], 'token', 'phase', 'at')
+if s[1] ~= ARGV[1] then return 0 end
+if s[2] == 'open' then
+  if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+  if tonumber(now()) - tonumber(s[3]) < tonumber(ARGV[2]) then return 0 end
+end
+redis.call('HSET', KEYS[1], 'phase', 'closing')
+return 1

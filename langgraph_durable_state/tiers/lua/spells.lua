@@ -1,0 +1,42 @@
+-- What the scripts that append have in common; it stands before each of them.
+
+local function now()
+  local t = redis.call('TIME')
+  return t[1] .. string.format('%06d', tonumber(t[2]))
+end
+
+-- Changes at every start and at a fail-over, after which recent keys may be gone or old ones back.
+-- Where INFO is denied nobody can tell.
+local function server()
+  local info = redis.pcall('INFO', 'server')
+  return type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+end
+
+-- The open spell's state; or what to answer instead.
+local function open_spell(key, token, opens, digest, id, seq, marked)
+  local s = redis.call('HMGET', key, 'token', 'phase', 'server', 'digest', 'id', 'seq', 'chain',
+    'previous', 'marked')
+  local state = {token = s[1], digest = s[4], id = s[5], seq = tonumber(s[6] or '0'), chain = s[7],
+    marked = s[9]}
+  if s[2] == 'open' then
+    if s[3] ~= server() then return {answer = {'restarted'}} end
+    return state
+  end
+  if s[2] == 'opening' and s[1] == token and opens ~= '' then
+    redis.call('HSET', key, 'phase', 'open', 'server', server(), 'digest', digest, 'id', id,
+      'seq', seq, 'base', digest, 'chain', '', 'marked', marked, 'at', now())
+    return {token = token, digest = digest, id = id, seq = tonumber(seq), chain = '',
+      marked = marked}
+  end
+  if s[2] == 'opening' then return {answer = {'cold', s[1], s[8] or ''}} end
+  redis.call('HSET', key, 'token', token, 'phase', 'opening', 'previous', s[1] or '', 'digest', '',
+    'id', '', 'seq', '0', 'base', '', 'chain', '', 'marked', '')
+  return {answer = {'cold', token, s[1] or ''}}
+end
+
+-- Entries are numbered from the clock on, so that a number never comes twice.
+local function append(outbox, count, how, state, before, item)
+  if redis.call('EXISTS', outbox) == 0 then redis.call('SET', count, now()) end
+  if state.marked ~= '1' then how = string.upper(how) end
+  redis.call('RPUSH', outbox, how .. state.token .. before .. string.rep('\0', 16 - #before) .. item)
+end

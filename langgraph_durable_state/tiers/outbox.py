@@ -1,0 +1,238 @@
+"""What Redis holds before Postgres does: spells, outboxes and hot pending writes.
+
+A spell is a namespace's account of being ahead: it begins when the durable head was marked, and
+ends when all is flushed and the mark is off again. The outbox is the thread's: one order for all
+its namespaces. None of these keys expires while anything in it is not in Postgres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from ..decisions import keys, outgoing
+from ..ports import Scripts
+from ..words import (
+    Answer,
+    Cold,
+    Digest,
+    Head,
+    HotFound,
+    Kept,
+    Opened,
+    Outgoing,
+    Phase,
+    Place,
+    Put,
+    PutWrites,
+    Spell,
+    Step,
+    Stored,
+    Thread,
+    Unfit,
+    Won,
+)
+from .postgres import differing_slot
+from .redis import SPELL, field, fields, read_copy
+
+_WRITES = ":writes"
+_REFUSED = 4
+_UNFIT = {
+    b"lost": Unfit.LOST,
+    b"whole": Unfit.WHOLE,
+    b"full": Unfit.FULL,
+    b"restarted": Unfit.RESTARTED,
+}
+_PHASES = {b"opening": Phase.OPENING, b"open": Phase.OPEN, b"closing": Phase.CLOSING}
+_UNKNOWN = b"?"
+_DIGEST = 16
+
+LEASE = 10_000
+"""Milliseconds after which another may flush a thread whose flusher died; flushing twice does no
+harm, so that this only avoids work."""
+
+
+class RedisOutbox:
+    """Implements `Outbox`.
+
+    Args:
+        scripts: runs the scripts of `lua/`.
+        prefix: stands before every key.
+        ttl: seconds that a copy lives once its spell has ended.
+        bound: entries that a thread's outbox may hold.
+    """
+
+    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int) -> None:
+        self._scripts = scripts
+        self._prefix = prefix
+        self._ttl = ttl
+        self._bound = bound
+
+    # -- appending ---------------------------------------------------------------------------
+
+    async def append(
+        self, put: Put, step: Step, token: bytes, opened: Opened | None, refused: bool
+    ) -> Answer:
+        args: tuple[bytes | str | int, ...] = (
+            token,
+            _REFUSED if refused else int(put.claim),
+            put.expected,
+            put.digest,
+            put.id,
+            put.parent or "",
+            put.record,
+            keys.packed(put.numbers),
+            step.base,
+            outgoing.pack_item(put),
+            self._bound,
+            *_opened(opened),
+            len(step.dropped),
+            *map(field, step.dropped),
+            *fields(step.chunks),
+        )
+        names = [*self._of_place(put.place), *self._of_thread(put.place.thread)[:2]]
+        return _answer(await self._scripts.call("append", names, args))
+
+    async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
+        args: list[bytes | str | int] = [
+            token,
+            outgoing.pack_item(item),
+            self._bound,
+            *_opened(opened),
+        ]
+        for row in item.rows:
+            named = outgoing.write_field
+            other = named(row.id, row.task, differing_slot(row.digest)) if row.slot >= 0 else b""
+            args += [
+                named(row.id, row.task, row.slot),
+                other,
+                outgoing.pack_write(row, item.chunks),
+            ]
+        spell, _, writes = self._of_place(item.place)
+        names = [spell, writes, *self._of_thread(item.place.thread)[:2]]
+        return _answer(await self._scripts.call("append_writes", names, args))
+
+    async def note(self, item: PutWrites) -> None:
+        args: list[bytes | str | int] = [item.id, self._ttl]
+        for row in item.rows:
+            args.append(outgoing.write_field(row.id, row.task, row.slot))
+            args.append(outgoing.pack_write(row, item.chunks))
+        spell, _, writes = self._of_place(item.place)
+        await self._scripts.call("note", [spell, writes], args)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    async def peek(self, place: Place, held: Digest) -> HotFound:
+        answer = await self._scripts.call("peek", self._of_place(place), [held])
+        spell, digest, copy, writes = answer
+        row, chunks = read_copy(place.ns, copy) if copy else (None, {})
+        named = zip(writes[::2], writes[1::2], strict=True)
+        pairs = [outgoing.read_write(name, data) for name, data in named]
+        own = {c.no: c for _, sent in pairs for c in sent}
+        return HotFound(_spell(spell), digest, row, chunks, tuple(row for row, _ in pairs), own)
+
+    async def evicts(self) -> str:
+        nowhere = Place(Thread("", "", UUID(int=0)), "")
+        policy: bytes = await self._scripts.call("evicts", self._of_place(nowhere)[:1], [])
+        return policy.decode()
+
+    # -- flushing ----------------------------------------------------------------------------
+
+    async def take(self, thread: Thread, holder: bytes, limit: int) -> Outgoing | None:
+        answer = await self._scripts.call("take", self._of_thread(thread), [holder, LEASE, limit])
+        if answer is None:
+            return None
+        first, left, *entries = answer
+        return Outgoing(int(first), tuple(map(outgoing.read_entry, entries)), int(left))
+
+    async def ack(
+        self,
+        thread: Thread,
+        holder: bytes,
+        first: int,
+        count: int,
+        flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
+    ) -> int:
+        names = self._of_thread(thread)
+        args: list[bytes | str | int] = [first, count, holder]
+        for (ns, token), digests in flushed.items():
+            names.append(self._of_place(Place(thread, ns))[0])
+            args += [token, len(digests), digests[-1]]
+        return int(await self._scripts.call("ack", names, args))
+
+    async def threads(self) -> list[UUID]:
+        found = await self._scripts.find(f"{self._prefix}:*:outbox")
+        threads = (keys.thread_of_outbox(name) for name in found)
+        return sorted({thread for thread in threads if thread is not None})
+
+    # -- ending ------------------------------------------------------------------------------
+
+    async def close(self, place: Place, token: bytes, quiet: float) -> bool:
+        names = [self._of_place(place)[0], self._of_thread(place.thread)[0]]
+        return bool(await self._scripts.call("close", names, [token, round(quiet * 1e6)]))
+
+    async def forget(self, place: Place, token: bytes) -> None:
+        await self._scripts.call("forget", self._of_place(place), [token, self._ttl])
+
+    async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
+        return bool(await self._scripts.call("discard", self._of_place(place), [token, head]))
+
+    async def guard(self, place: Place, token: bytes) -> None:
+        await self._scripts.call("guard", self._of_place(place)[:1], [token])
+
+    async def adopt(self, place: Place, token: bytes) -> None:
+        await self._scripts.call("adopt", self._of_place(place)[:1], [token])
+
+    async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
+        names = [name for ns in namespaces for name in self._of_place(Place(thread, ns))]
+        await self._scripts.call("drop", [*names, *self._of_thread(thread)], [])
+
+    # -- keys --------------------------------------------------------------------------------
+
+    def _of_place(self, place: Place) -> list[str]:
+        """Spell, copy and pending writes of a namespace."""
+        return [keys.hot_key(self._prefix, place, what) for what in (SPELL, "", _WRITES)]
+
+    def _of_thread(self, thread: Thread) -> list[str]:
+        """Outbox of a thread, its numbers, and the lease on flushing it."""
+        return [
+            keys.outbox_key(self._prefix, thread.key, what) for what in ("", ":first", ":lease")
+        ]
+
+
+def _opened(opened: Opened | None) -> tuple[bytes | str | int, ...]:
+    if opened is None:
+        return "", b"", "", 0, ""
+    head = opened.head or Head("", 0, _UNKNOWN)
+    return "1", head.digest, head.id, head.seq, "1" if opened.marked else ""
+
+
+def _answer(answer: Sequence[Any]) -> Answer:
+    kind, *facts = answer
+    if kind == b"won":
+        return Won(int(facts[0]), repeated=facts[1] == 1, guarded=facts[2] == b"1")
+    if kind == b"kept":
+        return Kept(int(facts[0]))
+    if kind == b"stored":
+        return Stored(repeated=facts[0] == 1)
+    if kind == b"cold":
+        return Cold(facts[0], facts[1])
+    return _UNFIT[kind]
+
+
+def _spell(fields: Sequence[Any]) -> Spell | None:
+    token, phase, previous, id, seq, digest, base, chain, marked, restarted = fields
+    if token is None:
+        return None
+    known = digest if digest != _UNKNOWN else b""
+    return Spell(
+        token,
+        _PHASES[phase],
+        previous or b"",
+        Head((id or b"").decode(), int(seq or 0), known),
+        None if base == _UNKNOWN else base,
+        tuple(chain[i : i + _DIGEST] for i in range(0, len(chain), _DIGEST)),
+        marked == b"1",
+        restarted == b"1",
+    )
