@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from .words import (
+    Advance,
     Answer,
     ChunkRow,
     Digest,
@@ -50,7 +51,7 @@ class Sql(Protocol):
     ) -> list[list[tuple[Any, ...]]]:
         """The rows of each of several statements, run one after the other in one transaction.
 
-        If `go_on`, asked with the first statement's rows, says no, the others are not run.
+        If `go_on`, asked with the first statement's rows, says no, nothing of it is done.
         """
 
     async def script(self, sql: str) -> None:
@@ -142,6 +143,16 @@ class Durable(Protocol):
         """Says that the hot tier may be ahead of a head from now on, in the spell `token`, unless
         another than those `accepted` is under way. Returns the head, which has no digest if there
         is none, and the token that it has now."""
+
+    async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
+        """The token that each of these heads is marked with, and the number of the last entry of
+        that spell that is here; without those that are not marked."""
+
+    async def flush(
+        self, advances: Sequence[Advance], batch: Sequence[Put | PutWrites]
+    ) -> list[Outcome] | None:
+        """Stores entries of outboxes, in one transaction with how far that gets their spells; None,
+        and nothing is stored, if somebody else flushed one of them or a mark is gone."""
 
     async def clear_ahead(self, place: Place, token: bytes) -> bool:
         """Says that the hot tier is no longer ahead, if `token` is still what was said; tells

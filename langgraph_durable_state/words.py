@@ -167,7 +167,7 @@ class ParentGone:
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """The hot tier may be ahead of this head, in the spell ``token``: what is not of that spell
-    must go through the hot tier."""
+    must go through the hot tier. Empty if what is of a spell met a head that is not marked."""
 
     token: bytes
 
@@ -346,15 +346,25 @@ Answer = Won | Kept | Stored | Cold | Unfit
 class Entry:
     """One acknowledged item of a thread's outbox, with the claim it is to be flushed under.
 
-    ``token`` is its spell's. ``advances`` if it moved the hot head; ``refused`` if it is only to be
-    kept; not ``guarded`` if the durable head could not be marked before.
+    ``token`` is its spell's, and ``number`` its place among that spell's entries. ``advances`` if
+    it moved the hot head; ``refused`` if it is only to be kept.
     """
 
     item: Put | PutWrites
     token: bytes
+    number: int
     advances: bool = False
     refused: bool = False
-    guarded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """How far a spell's entries are flushed, and will be by what is flushed with this."""
+
+    place: Place
+    token: bytes
+    old: int
+    new: int
 
 
 @dataclass(frozen=True, slots=True)

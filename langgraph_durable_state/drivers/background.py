@@ -63,6 +63,7 @@ class Background:
         self._begin()
 
     def add(self, thread: Thread) -> None:
+        thread = Thread("", "", thread.key)  # a thread that others left behind has no names
         with self._lock:
             self._count += 1
             self._dirty[thread] = self._count

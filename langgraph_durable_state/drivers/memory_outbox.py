@@ -123,8 +123,9 @@ class MemoryOutbox:
     def _push(
         self, item: Put | PutWrites, spell: HotSpell, how: bytes, before: bytes = b""
     ) -> None:
-        how = how if spell.marked else how.upper()
-        stored = how + spell.token + (before or _NOBODY) + outgoing.pack_item(item)
+        spell.count += 1
+        number = b"%016d" % spell.count
+        stored = how + spell.token + (before or _NOBODY) + number + outgoing.pack_item(item)
         entries = self._world.outboxes.setdefault(item.place.thread.key, [])
         self._world.appended += 1
         entries.append((self._world.appended, outgoing.read_entry(stored)))

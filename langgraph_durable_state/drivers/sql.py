@@ -134,7 +134,8 @@ class PooledSql:
             for name, params in steps:
                 rows.append(await ask(self._queries[name], params))
                 if len(rows) == 1 and go_on is not None and not go_on(rows[0]):
-                    break
+                    await ask("ROLLBACK")
+                    return rows
             await ask("COMMIT")
             return rows
 

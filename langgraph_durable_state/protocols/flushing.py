@@ -6,28 +6,29 @@ A drained put that finds the durable head moved is kept beside it and reported, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
 
 from ..decisions import keys
 from ..decisions.outgoing import NEVER
 from ..errors import UnavailableError
 from ..ports import Durable, Outbox
 from ..words import (
+    Advance,
     Ahead,
     Claim,
     Digest,
     Entry,
-    Kept,
     Lost,
     Outcome,
     Outgoing,
     ParentGone,
     Place,
     Put,
-    Stored,
+    PutWrites,
     Thread,
-    Won,
 )
 from .shared import Shared
 
@@ -38,6 +39,10 @@ THREADS = 1_000
 """Marked heads that are looked at in one go."""
 
 
+Marks = Mapping[Place, tuple[bytes, int]]
+"""The token that each head is marked with, and how far that spell is flushed."""
+
+
 @dataclass
 class Taken:
     """A thread's oldest entries on their way to Postgres.
@@ -46,6 +51,7 @@ class Taken:
         thread, out: which, as taken.
         at: how many of them are done.
         flushed: digests of the heads among those, by namespace and token.
+        dead: places and tokens of spells that have lost.
     """
 
     thread: Thread
@@ -54,17 +60,38 @@ class Taken:
     flushed: defaultdict[tuple[str, bytes], list[Digest]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    dead: set[tuple[Place, bytes]] = field(default_factory=set)
 
     def wave(self) -> Sequence[Entry]:
-        """The entries that may go together next: at most one put per head."""
-        heads: set[Place] = set()
+        """The entries that may go together next: at most one put per head, and each row of writes
+        once; all of one place from one spell."""
+        seen: set[object] = set()
+        tokens: dict[Place, bytes] = {}
         rest = self.out.entries[self.at :]
         for i, entry in enumerate(rest):
-            if isinstance(entry.item, Put):
-                if entry.item.place in heads:
-                    return rest[:i]
-                heads.add(entry.item.place)
+            names = _names(entry.item)
+            other = tokens.setdefault(entry.item.place, entry.token) != entry.token
+            if other or not seen.isdisjoint(names):
+                return rest[:i]
+            seen.update(names)
         return rest
+
+    def done(self, entry: Entry, advanced: bool) -> None:
+        """An entry is stored, and has advanced the durable head if it did the hot one."""
+        self.at += 1
+        if advanced and entry.advances and isinstance(entry.item, Put):
+            self.flushed[entry.item.place.ns, entry.token].append(entry.item.digest)
+
+
+def _is_marked(marks: Marks, entry: Entry) -> bool:
+    return marks.get(entry.item.place, (b"", 0))[0] == entry.token
+
+
+def _names(item: Put | PutWrites) -> set[object]:
+    """What may be stored once in a statement."""
+    if isinstance(item, Put):
+        return {item.place}
+    return {(item.place, item.id, row.task, row.slot) for row in item.rows}
 
 
 class Flusher:
@@ -99,8 +126,7 @@ class Flusher:
         while (out := await self._outbox.take(thread, b"", BATCH)) is not None and out.entries:
             taken = Taken(thread, out)
             await self._store([taken])
-            await self._ack(taken, b"")
-            if not out.left:
+            if not await self._ack(taken, b""):
                 return
 
     async def flush(self, threads: Iterable[Thread]) -> list[Thread]:
@@ -129,51 +155,79 @@ class Flusher:
         )
 
     async def _store(self, taken: Sequence[Taken]) -> None:
-        """Commits in waves, each of which has at most one put per head."""
-        while True:
-            waves = [(one, entry) for one in taken for entry in one.wave()]
-            if not waves:
-                return
-            await self._guard(entry for _, entry in waves if not entry.guarded)
-            outcomes = await self._durable.commit([entry.item for _, entry in waves])
-            for (one, entry), outcome in zip(waves, outcomes, strict=True):
-                await self._settle(one, entry, outcome)
-                one.at += 1
+        """Commits in waves: of each thread what may go together, of all threads at once."""
+        while left := [one for one in taken if one.at < len(one.out.entries)]:
+            waves = {one.thread: one.wave() for one in left}
+            places = {entry.item.place: None for wave in waves.values() for entry in wave}
+            marks = await self._durable.progress(list(places))
+            batch: list[tuple[Taken, Entry]] = []
+            for one in left:
+                fit = takewhile(partial(_is_marked, marks), waves[one.thread])
+                ready = [(one, entry) for entry in fit]
+                batch += ready
+                if not ready:
+                    await self._store_stray(one, waves[one.thread][0], marks)
+            await self._store_marked(batch, marks)
 
-    async def _guard(self, entries: Iterable[Entry]) -> None:
-        """Marks the durable heads of spells that were opened while Postgres could not be asked."""
-        for place, token in {(entry.item.place, entry.token): None for entry in entries}:
-            _, mark = await self._durable.mark_ahead(place, token, [token])
-            if mark == token:
-                await self._outbox.guard(place, token)
+    async def _store_marked(self, batch: Sequence[tuple[Taken, Entry]], marks: Marks) -> None:
+        """Commits entries of spells that the durable heads are marked with, those that another
+        flusher has stored already left out."""
+        news = [entry for _, entry in batch if entry.number > marks[entry.item.place][1]]
+        last = {entry.item.place: entry.number for entry in news}
+        advances = [Advance(place, *marks[place], number) for place, number in last.items()]
+        outcomes: list[Outcome] | None = []
+        if news:
+            outcomes = await self._durable.flush(advances, [entry.item for entry in news])
+        if outcomes is None:
+            return  # another was faster, or a mark is gone: look again
+        told = {id(entry): outcome for entry, outcome in zip(news, outcomes, strict=True)}
+        for one, entry in batch:
+            await self._settle(one, entry, told.get(id(entry)))
 
-    async def _settle(self, taken: Taken, entry: Entry, outcome: Outcome) -> None:
+    async def _settle(self, one: Taken, entry: Entry, outcome: Outcome | None) -> None:
         item = entry.item
-        if not isinstance(item, Put) or entry.refused or isinstance(outcome, (Kept, Stored)):
+        failed = isinstance(outcome, (Lost, ParentGone, Ahead)) and not entry.refused
+        one.done(entry, advanced=not failed)
+        if failed and isinstance(item, Put) and outcome is not None:
+            one.dead.add((item.place, entry.token))
+            await self._durable.clear_ahead(item.place, entry.token)
+            await self._outbox.discard(item.place, entry.token, b"")
+            self._report(item, outcome)
+
+    async def _store_stray(self, one: Taken, entry: Entry, marks: Marks) -> None:
+        """An entry whose spell the durable head is not marked with: the head could not be reached
+        when the spell began, or was set back, or the spell has lost, or the thread is gone."""
+        place = entry.item.place
+        if place not in marks and (place, entry.token) not in one.dead:
+            still = await self._outbox.take(one.thread, b"", 1)
+            if still is None or still.first != one.out.first:
+                one.at = len(one.out.entries)  # erased, or flushed by another
+                return
+            _, mark = await self._durable.mark_ahead(place, entry.token, [entry.token])
+            if mark == entry.token:
+                await self._outbox.guard(place, entry.token)
             return
-        if isinstance(outcome, Won):
-            if entry.advances:
-                taken.flushed[item.place.ns, entry.token].append(item.digest)
-            return
+        item = entry.item
+        if isinstance(item, Put):
+            spell = marks[place][0] if place in marks else None
+            item = replace(item, claim=Claim.HEAD, expected=NEVER, spell=spell)
+        outcome = (await self._durable.commit([item]))[0]
         if isinstance(outcome, Ahead):
-            # Another spell has begun since: this one was not known to Postgres.
-            aside = replace(item, claim=Claim.HEAD, expected=NEVER, spell=outcome.token)
-            outcome = (await self._durable.commit([aside]))[0]
-        await self._durable.clear_ahead(item.place, entry.token)
-        await self._outbox.discard(item.place, entry.token, b"")
-        self._report(item, outcome)
+            return  # marked meanwhile: look again
+        one.done(entry, advanced=False)
+        if isinstance(item, Put) and not entry.refused:
+            self._report(item, outcome)
 
     def _report(self, put: Put, outcome: Outcome) -> None:
         kept = isinstance(outcome, Lost) and outcome.kept
         actual = outcome.actual if isinstance(outcome, Lost) else None
-        gone = "what it is made from is gone" if isinstance(outcome, ParentGone) else "it is gone"
+        rest = "it is kept beside it" if kept else "it could not be kept"
         self._shared.events.emit(
             "branch_kept" if kept else "state_lost",
             thread=put.place.thread.id,
             namespace=put.place.ns,
             checkpoint=put.id,
-            detail=f"it was acknowledged by Redis, but the durable head is {actual} now"
-            + ("; it is kept beside it" if kept else f"; {gone}"),
+            detail=f"Redis acknowledged it, but the durable head is {actual} now; {rest}",
         )
 
     # -- before a thread is read or changed as a whole ---------------------------------------
@@ -207,20 +261,22 @@ class Flusher:
         for waiting in await self._durable.ahead(thread.key, THREADS):
             await self.close(waiting.place, waiting.token, 0.0)
 
-    async def erase(self, thread: Thread, namespaces: Sequence[str], needed: bool) -> None:
-        """Removes all that the hot tier holds of these namespaces of a thread that is gone.
+    async def erase(self, thread: Thread, namespaces: Sequence[str], needed: bool) -> bool:
+        """Removes all that the hot tier holds of these namespaces of a thread that is gone; whether
+        it can have held something alone.
 
         Raises:
             UnavailableError: if it cannot be reached, and is `needed`: what it held alone would be
                 in its outbox for ever.
         """
         if self._hot is None and not needed:
-            return
+            return False
         try:
             await self._outbox.erase(thread, sorted({"", *namespaces}))
         except UnavailableError:
             if needed:
                 raise
+        return needed or self._shared.policy.asks_hot
 
     async def end_quiet(self, thread: Thread, quiet: float) -> None:
         """Ends the spells of a thread for which nothing came for `quiet` seconds."""

@@ -12,6 +12,7 @@ from uuid import UUID
 from ..decisions import keys, projection
 from ..ports import Sql
 from ..words import (
+    Advance,
     ChunkRow,
     Digest,
     Found,
@@ -66,9 +67,15 @@ class PostgresTier:
                 return [await self._put_one(item)]
             if len(item.rows) == 1:
                 return [await self._write_one(item)]
-        puts = [item for item in batch if isinstance(item, Put)]
-        writes = [item for item in batch if isinstance(item, PutWrites)]
+        puts, writes = _sorted_out(batch)
         rows = await self._sql.fetch("commit", bind.commit(puts, writes))
+        return await self._told(batch, rows)
+
+    async def _told(
+        self, batch: Sequence[Put | PutWrites], rows: Sequence[tuple[Any, ...]]
+    ) -> list[Outcome]:
+        """What became of each item, told from what the batch statement returned."""
+        puts, writes = _sorted_out(batch)
         told = {row[0]: row[1:7] for row in rows if row[0] is not None}
         first = {row[7:11] for row in rows if row[0] is None}
         outcomes: dict[int, Outcome] = {}
@@ -302,6 +309,23 @@ class PostgresTier:
         id, seq, digest, ahead = (await self._sql.fetch("mark_ahead", params))[0]
         return Head(id, seq, digest), ahead
 
+    async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
+        rows = await self._sql.fetch("progress", bind.places(places))
+        by_key = {(place.thread.key, place.ns): place for place in places}
+        return {by_key[tk, ns]: (token, number) for tk, ns, token, number in rows}
+
+    async def flush(
+        self, advances: Sequence[Advance], batch: Sequence[Put | PutWrites]
+    ) -> list[Outcome] | None:
+        rows = await self._sql.transaction(
+            [
+                ("advance", bind.advances(advances)),
+                ("commit", bind.commit(*_sorted_out(batch))),
+            ],
+            go_on=lambda found: len(found) == len(advances),
+        )
+        return await self._told(batch, rows[1]) if len(rows) > 1 else None
+
     async def clear_ahead(self, place: Place, token: bytes) -> bool:
         return bool(await self._sql.fetch("clear_ahead", (place.thread.key, place.ns, token)))
 
@@ -333,6 +357,11 @@ class PostgresTier:
             steps.append(("copy_thread", bind.thread(target)))
             steps.append(("copy_heads", (target.key, *bind.pairs(heads))))
         await self._sql.transaction(steps)
+
+
+def _sorted_out(batch: Sequence[Put | PutWrites]) -> tuple[list[Put], list[PutWrites]]:
+    puts = [item for item in batch if isinstance(item, Put)]
+    return puts, [item for item in batch if isinstance(item, PutWrites)]
 
 
 def differing_slot(digest: Digest) -> int:

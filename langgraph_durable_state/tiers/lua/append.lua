@@ -18,7 +18,7 @@ local wins = claim == '0' or (claim == '1' and (unknown or state.digest == ARGV[
 if not wins and claim ~= '3' and claim ~= '4' then return {'lost'} end
 if redis.call('LLEN', outbox) >= tonumber(ARGV[11]) then return {'full'} end
 if not wins then
-  append(outbox, count, claim == '3' and 'k' or 'r', state, '', ARGV[10])
+  append(spell, outbox, count, claim == '3' and 'k' or 'r', state, '', ARGV[10])
   return {'kept', state.seq}
 end
 if ARGV[9] ~= '' and redis.call('HGET', copy, 'digest') ~= ARGV[9] then return {'whole'} end
@@ -40,5 +40,5 @@ redis.call('HSET', spell, 'digest', ARGV[4], 'seq', seq, 'id', ARGV[5],
   'chain', state.chain .. ARGV[4], 'at', now())
 local how = state.digest == '' and 'e' or 'h'
 if unknown then how = claim == '0' and 'a' or claim == '1' and 'h' or 'e' end
-append(outbox, count, how, state, unknown and ARGV[3] or state.digest, ARGV[10])
+append(spell, outbox, count, how, state, unknown and ARGV[3] or state.digest, ARGV[10])
 return {'won', seq, 0, state.marked}

@@ -25,5 +25,5 @@ end
 if not news then return {'stored', 1} end
 redis.call('PERSIST', writes)
 redis.call('HSET', spell, 'at', now())
-append(outbox, count, 'w', state, '', ARGV[2])
+append(spell, outbox, count, 'w', state, '', ARGV[2])
 return {'stored', 0}

@@ -30,13 +30,15 @@ local function open_spell(key, token, opens, digest, id, seq, marked)
   end
   if s[2] == 'opening' then return {answer = {'cold', s[1], s[8] or ''}} end
   redis.call('HSET', key, 'token', token, 'phase', 'opening', 'previous', s[1] or '', 'digest', '',
-    'id', '', 'seq', '0', 'base', '', 'chain', '', 'marked', '')
+    'id', '', 'seq', '0', 'base', '', 'chain', '', 'marked', '', 'n', '0')
   return {answer = {'cold', token, s[1] or ''}}
 end
 
--- Entries are numbered from the clock on, so that a number never comes twice.
-local function append(outbox, count, how, state, before, item)
+-- The outbox counts its entries from the clock on, so that a count never comes twice; each entry
+-- has its number in its spell as well, by which Postgres knows what it has.
+local function append(spell, outbox, count, how, state, before, item)
   if redis.call('EXISTS', outbox) == 0 then redis.call('SET', count, now()) end
-  if state.marked ~= '1' then how = string.upper(how) end
-  redis.call('RPUSH', outbox, how .. state.token .. before .. string.rep('\0', 16 - #before) .. item)
+  local number = redis.call('HINCRBY', spell, 'n', 1)
+  redis.call('RPUSH', outbox, how .. state.token .. before .. string.rep('\0', 16 - #before)
+    .. string.format('%016d', number) .. item)
 end

@@ -39,7 +39,7 @@ WITH put AS MATERIALIZED (
      AND NOT (p.claim = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
-     AND (held.ahead IS NULL OR held.ahead = p.spell)
+     AND held.ahead IS NOT DISTINCT FROM p.spell
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
     FROM able p JOIN held USING (ord)
@@ -121,7 +121,7 @@ WITH held AS MATERIALIZED (
      AND NOT ($5::int = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
-     AND (held.ahead IS NULL OR held.ahead = $22::bytea)
+     AND held.ahead IS NOT DISTINCT FROM $22::bytea
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
    WHERE (h.tk, h.ns) = ($1, $2)
@@ -413,7 +413,9 @@ VALUES ($1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint
                                        WHERE (c.tk, c.ns) = ($1, $2)), 0), '', '', $3::bytea, now())
 ON CONFLICT (tk, ns) DO UPDATE
   SET ahead = CASE WHEN h.ahead IS NULL OR h.ahead = ANY ($4::bytea[]) THEN $3 ELSE h.ahead END,
-      ahead_at = CASE WHEN h.ahead IS NULL THEN now() ELSE h.ahead_at END
+      ahead_at = CASE WHEN h.ahead IS NULL THEN now() ELSE h.ahead_at END,
+      flushed = CASE WHEN h.ahead IS NULL OR (h.ahead <> $3 AND h.ahead = ANY ($4)) THEN 0
+                     ELSE h.flushed END
 RETURNING id, seq, digest, ahead;
 
 -- clear_ahead: Says that Redis is no longer ahead of a head, if the token is still this one.
@@ -431,3 +433,21 @@ SELECT h.tk, h.ns, h.ahead, extract(epoch FROM h.ahead_at)::float8, h.id
   FROM {schema}.head h
  WHERE h.ahead IS NOT NULL AND ($1::uuid IS NULL OR h.tk = $1)
  ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int;
+
+-- progress: Of these heads, whose spell they are marked with, and how far that is flushed.
+SELECT h.tk, h.ns, h.ahead, h.flushed
+  FROM unnest($1::uuid[], $2::text[]) AS k (tk, ns)
+  JOIN {schema}.head h ON h.tk = k.tk AND h.ns = k.ns WHERE h.ahead IS NOT NULL;
+
+-- advance: Takes the next entries of these spells to be flushed in this transaction, unless somebody
+-- else has, or a mark is gone: then there are fewer rows than heads.
+WITH wanted AS MATERIALIZED (
+  SELECT w.*, h.ahead, h.flushed
+    FROM (SELECT * FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[])
+                     AS k (tk, ns, token, old, new) ORDER BY tk, ns COLLATE "C") w
+   CROSS JOIN LATERAL (
+      SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (w.tk, w.ns) FOR NO KEY UPDATE) h
+)
+UPDATE {schema}.head h SET flushed = w.new FROM wanted w
+ WHERE (h.tk, h.ns) = (w.tk, w.ns) AND w.ahead = w.token AND w.flushed = w.old
+RETURNING h.ns;
