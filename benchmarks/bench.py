@@ -132,7 +132,7 @@ class Bench:
                     yield Job(f"{kind.name}, {size.name}", rounds, len(subjects), run)
         for size in SIZES:
             rounds = self._rounds(size)
-            yield Job(f"floor, {size.name}", rounds, 3, partial(self._floor, size, rounds))
+            yield Job(f"floor, {size.name}", rounds, 4, partial(self._floor, size, rounds))
 
     def _rounds(self, size: Size, share: float = 1.0) -> int:
         if self._asked.rounds:

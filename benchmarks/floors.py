@@ -38,10 +38,18 @@ def cases(site: Site, size: Size, stack: ExitStack) -> Mapping[str, Callable[[],
     def keep() -> None:
         client.set(f"{site.prefix}:floor", data)
 
+    def ask() -> None:
+        client.ping()
+
     def dump() -> None:
         serde.dumps_typed(messages)
 
-    named = {"INSERT, committed": insert, "Redis SET": keep, "serde.dumps_typed": dump}
+    named = {
+        "INSERT, committed": insert,
+        "Redis SET": keep,
+        "Redis round trip": ask,
+        "serde.dumps_typed": dump,
+    }
     return {name: _timed(function) for name, function in named.items()}
 
 

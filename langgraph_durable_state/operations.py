@@ -76,7 +76,8 @@ class Operations:
             self._faces.background.flushed(thread, number)
 
     async def _aflush_at_end(self) -> None:
-        await asyncio.to_thread(self._flush_at_end)
+        if not self._faces.background.idle:
+            await asyncio.to_thread(self._flush_at_end)
 
     # -- losses ------------------------------------------------------------------------------
 

@@ -98,6 +98,11 @@ class Background:
         with self._lock:
             return dict(self._dirty)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was ever flushed here, and nothing is to be."""
+        return self._thread is None and not self._dirty
+
     def flushed(self, thread: Thread, number: int) -> None:
         """All of a thread is durable that was acknowledged up to `number`."""
         with self._lock:
@@ -130,7 +135,7 @@ class Background:
 
     def _flush(self, dirty: dict[Thread, int]) -> None:
         if dirty:
-            more = run(self.flusher().flush(dirty))
+            more = run(self.flusher().flush(list(dirty)))
             for thread in dirty.keys() - set(more):
                 self.flushed(thread, dirty[thread])
 

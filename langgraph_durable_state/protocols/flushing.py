@@ -12,8 +12,9 @@ from functools import partial
 from itertools import takewhile
 
 from ..decisions import keys
+from ..decisions.codec import Unsound
 from ..decisions.outgoing import NEVER
-from ..errors import UnavailableError
+from ..errors import DurableStateError, EvolutionError, UnavailableError
 from ..ports import Durable, Outbox
 from ..words import (
     Advance,
@@ -34,6 +35,9 @@ from .shared import Shared
 
 BATCH = 64
 """Entries of one thread that are taken at once."""
+
+ROUND = 32
+"""Threads that are flushed together."""
 
 THREADS = 1_000
 """Marked heads that are looked at in one go."""
@@ -129,25 +133,55 @@ class Flusher:
             if not await self._ack(taken, b""):
                 return
 
-    async def flush(self, threads: Iterable[Thread]) -> list[Thread]:
+    async def flush(self, threads: Sequence[Thread]) -> list[Thread]:
         """Flushes a round of several threads together; those that have more are returned.
+
+        One that cannot be flushed for a reason of its own holds up no other: that is an event.
 
         Raises:
             UnavailableError: if either tier cannot be reached.
         """
+        more: list[Thread] = []
+        for at in range(0, len(threads), ROUND):
+            more += await self._flush_round(threads[at : at + ROUND])
+        return more
+
+    async def _flush_round(self, threads: Sequence[Thread]) -> list[Thread]:
         taken, more = [], []
         for thread in threads:
-            out = await self._outbox.take(thread, self._holder, BATCH)
+            try:
+                out = await self._outbox.take(thread, self._holder, BATCH)
+            except (Unsound, EvolutionError) as error:
+                self._failed(thread, error)
+                continue
             if out is None:
                 more.append(thread)
             elif out.entries:
                 taken.append(Taken(thread, out))
-        if taken:
-            await self._store(taken)
-        for one in taken:
+        for one in await self._stored(taken):
             if await self._ack(one, self._holder):
                 more.append(one.thread)
         return more
+
+    async def _stored(self, taken: Sequence[Taken]) -> Sequence[Taken]:
+        """Commits all together, or, if that is refused, each for itself; those that could be."""
+        try:
+            await self._store(taken)
+            return taken
+        except UnavailableError:
+            raise
+        except DurableStateError as error:
+            if len(taken) == 1:
+                self._failed(taken[0].thread, error)
+                return []
+        return [one for each in taken for one in await self._stored([each])]
+
+    def _failed(self, thread: Thread, error: Exception) -> None:
+        """What is in the outbox stays there; the outbox of its thread is looked at again when
+        something is added to it, or its mark is found."""
+        self._shared.events.emit(
+            "flush_failed", thread=thread.id or thread.key.hex, detail=str(error)
+        )
 
     async def _ack(self, taken: Taken, holder: bytes) -> int:
         return await self._outbox.ack(

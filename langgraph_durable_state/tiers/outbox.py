@@ -53,6 +53,10 @@ LEASE = 10_000
 harm, so that this only avoids work."""
 
 
+LARGEST_TAKE = 4 * 1024 * 1024
+"""Bytes taken at once: what one statement of a group commit may hold."""
+
+
 class RedisOutbox:
     """Implements `Outbox`.
 
