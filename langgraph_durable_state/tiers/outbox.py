@@ -144,7 +144,9 @@ class RedisOutbox:
     # -- flushing ----------------------------------------------------------------------------
 
     async def take(self, thread: Thread, holder: bytes, limit: int) -> Outgoing | None:
-        answer = await self._scripts.call("take", self._of_thread(thread), [holder, LEASE, limit])
+        answer = await self._scripts.call(
+            "take", self._of_thread(thread), [holder, LEASE, limit, LARGEST_TAKE]
+        )
         if answer is None:
             return None
         first, left, *entries = answer
