@@ -24,8 +24,11 @@ from .decisions.versions import Tagged, following, run_of
 from .drivers.blocking import run
 from .drivers.caches import HeadCache, Lately
 from .drivers.clients import PostgresSource, RedisSource, check_sources
+from .drivers.events import EventLog
 from .drivers.faces import Faces
 from .errors import UsageError
+from .events import Observer
+from .health import Health
 from .protocols.engine import listing_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
@@ -75,6 +78,9 @@ class DurableSaver(BaseCheckpointSaver[str]):
         timeout: seconds one Postgres operation may take in all.
         redis_timeout: seconds one Redis operation may take.
         pool_size: connections per face to Postgres at most.
+        observer: called with an `Event` when a tier fails or is back, or something else happens
+            that an operator wants to hear of; on the thread or in the loop that noticed it, so it
+            should be quick. What it raises is logged once and fails nothing.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -101,6 +107,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
         timeout: float = 5.0,
         redis_timeout: float = 0.5,
         pool_size: int = 10,
+        observer: Observer | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
@@ -134,6 +141,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
             heads=heads,
             recent=recent,
             filled=filled,
+            events=EventLog(observer),
             reader=Reader(blobs, keep=head_cache_bytes > 0),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
@@ -193,6 +201,24 @@ class DurableSaver(BaseCheckpointSaver[str]):
         driver = await self._faces.blocking()
         await driver.durable.setup()
         await driver.copies.check()
+
+    def health(self) -> Health:
+        """How the tiers are: state, since when and why, and what this process holds.
+
+        Each tier is asked in one round trip, for no longer than its own time-out; one that failed
+        a moment ago is not asked. It raises for no outage, and needs no tables.
+
+        Raises:
+            ClosedError: if the saver was closed.
+        """
+        return run(self._health_blocking())
+
+    async def _health_blocking(self) -> Health:
+        return await (await self._faces.blocking(install=False)).health()
+
+    async def ahealth(self) -> Health:
+        """How the tiers are; see `health`."""
+        return await (await self._faces.native(install=False)).health()
 
     @staticmethod
     def ddl(schema: str = "durable_state") -> str:

@@ -46,14 +46,15 @@ class MemoryFaces(Faces):
 
     def __init__(self, of: Faces, durable: MemoryDurable, hot: MemoryHot | None) -> None:
         super().__init__(of._postgres, of._redis, of._settings, of._shared, of._caches)
-        self._driver = Driver(of._shared, durable, MemoryCommits(durable), hot, _nothing)
+        commits = MemoryCommits(durable)
+        self._driver = Driver(of._shared, durable, commits, hot, self._breakers, _nothing)
 
-    async def blocking(self) -> Driver:
+    async def blocking(self, install: bool = True) -> Driver:
         self.check_open()
-        return await self._install(self._driver)
+        return await self._install(self._driver) if install else self._driver
 
-    async def native(self) -> Driver:
-        return await self.blocking()
+    async def native(self, install: bool = True) -> Driver:
+        return await self.blocking(install)
 
     async def close_native(self) -> None:
         await self.close_blocking()

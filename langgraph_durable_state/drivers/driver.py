@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from ..health import Health, Outbox, TierHealth
 from ..ports import Commits, Durable, Hot
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
@@ -17,9 +18,11 @@ from ..settings import Settings
 from ..tiers.postgres import PostgresTier
 from ..tiers.redis import RedisTier
 from . import clients
-from .blocking import BlockingConnections, BlockingScriptClient, LeaderAndFollowers
+from .blocking import BlockingConnections, BlockingScriptClient, LeaderAndFollowers, Threads
 from .breaker import Breaker
-from .native import NativeConnections, NativeScriptClient, OneFlusher
+from .checkup import examined
+from .native import NativeConnections, NativeScriptClient, OneFlusher, Tasks
+from .probing import Aside
 from .scripts import GuardedScripts, ScriptClient
 from .sql import Connections, Failures, PooledSql
 
@@ -48,6 +51,7 @@ class Driver:
         durable: Durable,
         commits: Commits,
         hot: Hot | None,
+        breakers: Breakers,
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.durable = durable
@@ -56,6 +60,22 @@ class Driver:
         self.writer = Writer(shared, durable, commits, self.copies)
         self.upkeep = Upkeep(durable, self.copies, shared.blobs)
         self.close = close
+        self._shared = shared
+        self._hot = hot
+        self._breakers = breakers
+
+    async def health(self) -> Health:
+        """How the tiers are, each asked once unless its breaker is open."""
+        postgres = await examined(self.durable, self._breakers.postgres)
+        hot = self._hot
+        redis = await examined(hot, self._breakers.redis) if hot else TierHealth("absent")
+        waits = await self.outbox()
+        depth, oldest = (waits.depth, waits.oldest) if waits else (None, None)
+        return Health(postgres, redis, depth, oldest, self._shared.heads.health())
+
+    async def outbox(self) -> Outbox | None:
+        """What waits in the hot tier; None if nothing can, or if it could not be asked."""
+        return None
 
 
 def blocking(
@@ -68,18 +88,23 @@ def blocking(
     """The blocking face's driver. Opens nothing yet."""
     failures = Failures()
     pool, own_pool = clients.blocking_pool(postgres, settings, failures)
-    durable = _durable(BlockingConnections(pool, own_pool, failures), settings, breakers)
+    aside = Threads()
+    connections = BlockingConnections(pool, own_pool, failures)
+    durable = _durable(connections, settings, breakers, aside)
     client, own_client = clients.blocking_redis(redis, settings) if redis else (None, False)
 
     async def close() -> None:
+        aside.close()
         if own_pool:
             pool.close()
         if client is not None and own_client:
             client.close()
             client.connection_pool.disconnect()
 
-    hot = _hot(BlockingScriptClient(client), settings, breakers) if client is not None else None
-    return Driver(shared, durable, LeaderAndFollowers(durable), hot, close)
+    hot = None
+    if client is not None:
+        hot = _hot(BlockingScriptClient(client), settings, breakers, aside)
+    return Driver(shared, durable, LeaderAndFollowers(durable), hot, breakers, close)
 
 
 async def native(
@@ -92,10 +117,13 @@ async def native(
     """The running loop's driver, which goes with it."""
     failures = Failures()
     pool, own_pool = clients.native_pool(postgres, settings, failures)
-    durable = _durable(NativeConnections(pool, own_pool, failures), settings, breakers)
+    aside = Tasks()
+    connections = NativeConnections(pool, own_pool, failures)
+    durable = _durable(connections, settings, breakers, aside)
     client, own_client = clients.native_redis(redis, settings) if redis else (None, False)
 
     async def close() -> None:
+        aside.close()
         if client is not None and own_client:
             await client.aclose()
             await client.connection_pool.disconnect()
@@ -106,8 +134,10 @@ async def native(
     # A loop that ends closes its asynchronous generators: the pools go then.
     guard = _until_loop_ends(close)
     await anext(guard)
-    hot = _hot(NativeScriptClient(client), settings, breakers) if client is not None else None
-    return Driver(shared, durable, OneFlusher(durable), hot, guard.aclose)
+    hot = None
+    if client is not None:
+        hot = _hot(NativeScriptClient(client), settings, breakers, aside)
+    return Driver(shared, durable, OneFlusher(durable), hot, breakers, guard.aclose)
 
 
 async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
@@ -117,11 +147,13 @@ async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
         await close()
 
 
-def _durable(connections: Connections, settings: Settings, breakers: Breakers) -> PostgresTier:
-    sql = PooledSql(connections, settings.schema, settings.timeout, breakers.postgres)
+def _durable(
+    connections: Connections, settings: Settings, breakers: Breakers, aside: Aside
+) -> PostgresTier:
+    sql = PooledSql(connections, settings.schema, settings.timeout, breakers.postgres, aside)
     return PostgresTier(sql, settings.schema)
 
 
-def _hot(client: ScriptClient, settings: Settings, breakers: Breakers) -> RedisTier:
-    scripts = GuardedScripts(client, breakers.redis)
+def _hot(client: ScriptClient, settings: Settings, breakers: Breakers, aside: Aside) -> RedisTier:
+    scripts = GuardedScripts(client, breakers.redis, aside)
     return RedisTier(scripts, settings.prefix, settings.hot_ttl, settings.touch_on_read)

@@ -56,7 +56,8 @@ class Faces:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._breakers = Breakers(Breaker("Postgres"), Breaker("Redis"))
+        events = self._shared.events
+        self._breakers = Breakers(Breaker("postgres", events), Breaker("redis", events))
         self._blocking: Driver | None = None
         self._native: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Driver] = (
             weakref.WeakKeyDictionary()
@@ -72,8 +73,8 @@ class Faces:
             cache.reset()
         self._shared.numbers.draw()
 
-    async def blocking(self) -> Driver:
-        """The blocking driver, its tables installed. Never suspends."""
+    async def blocking(self, install: bool = True) -> Driver:
+        """The blocking driver, its tables installed unless told. Never suspends."""
         self.check_open()
         found = self._blocking
         if found is None:
@@ -82,10 +83,10 @@ class Faces:
                 if found is None:
                     args = (self._postgres, self._redis, self._settings, self._shared)
                     found = self._blocking = drivers.blocking(*args, self._breakers)
-        return await self._install(found)
+        return await self._install(found) if install else found
 
-    async def native(self) -> Driver:
-        """The running loop's driver, its tables installed."""
+    async def native(self, install: bool = True) -> Driver:
+        """The running loop's driver, its tables installed unless told."""
         self.check_open()
         loop = asyncio.get_running_loop()
         found = self._native.get(loop)
@@ -97,7 +98,7 @@ class Faces:
             args = (self._settings, self._shared, self._breakers)
             fresh = await drivers.native(postgres, redis, *args)
             found = self._native.setdefault(loop, fresh)
-        return await self._install(found)
+        return await self._install(found) if install else found
 
     async def _install(self, driver: Driver) -> Driver:
         if not self.installed:

@@ -7,6 +7,8 @@ from typing import Protocol, TypeVar
 
 from ..decisions.codec import Blobs, Record
 from ..decisions.keys import Numbers
+from ..events import Kind
+from ..health import HeadCacheHealth
 from ..words import Digest, Place
 from .reading import Reader
 from .runs import Register
@@ -27,6 +29,9 @@ class Heads(Protocol):
     def digest(self, place: Place) -> Digest:
         """The digest of the head held; empty if there is none."""
 
+    def health(self) -> HeadCacheHealth:
+        """What is held, and how often it served."""
+
 
 class Lately(Protocol[K, V]):
     """The last few entries of a kind."""
@@ -36,6 +41,23 @@ class Lately(Protocol[K, V]):
 
     def put(self, key: K, value: V) -> None:
         """Holds an entry for a while."""
+
+
+class Events(Protocol):
+    """Whom to tell what operators want to hear of."""
+
+    def emit(
+        self,
+        kind: Kind,
+        detail: str = "",
+        *,
+        tier: str | None = None,
+        place: Place | None = None,
+        checkpoint: str | None = None,
+        head: str | None = None,
+        at: float | None = None,
+    ) -> None:
+        """Tells the log and the observer; see `Event`. It never raises. `at` is now unless told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +73,7 @@ class Shared:
     """See above.
 
     Attributes:
-        blobs, numbers, register, reader, heads: as their types say.
+        blobs, numbers, register, reader, heads, events: as their types say.
         recent: records seen lately, by place and id, for forks to build on.
         filled: places whose hot copy this process has brought once.
         hot_from: bytes from which a head is copied to and served by the hot tier; None for never.
@@ -63,6 +85,7 @@ class Shared:
     register: Register
     reader: Reader
     heads: Heads
+    events: Events
     recent: Lately[tuple[Place, str], Known]
     filled: Lately[Place, bool]
     hot_from: int | None
