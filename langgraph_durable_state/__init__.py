@@ -10,6 +10,8 @@ from .errors import (
     UsageError,
     ValueRefusedError,
 )
+from .events import Event
+from .health import Health
 from .rerun import arerun_on_conflict, rerun_on_conflict
 from .saver import DurableSaver
 
@@ -19,7 +21,9 @@ __all__ = [
     "CorruptionError",
     "DurableSaver",
     "DurableStateError",
+    "Event",
     "EvolutionError",
+    "Health",
     "UnavailableError",
     "UsageError",
     "ValueRefusedError",

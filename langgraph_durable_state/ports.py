@@ -57,6 +57,13 @@ class Sql(Protocol):
     async def script(self, sql: str) -> None:
         """Runs SQL text that may hold several statements, in one transaction."""
 
+    async def ping(self) -> None:
+        """Asks whether Postgres answers and takes writes.
+
+        Raises:
+            UnavailableError: if it does not.
+        """
+
 
 class Scripts(Protocol):
     """Scripts of the hot tier."""
@@ -81,6 +88,13 @@ class Durable(Protocol):
 
     async def setup(self) -> None:
         """Installs or upgrades the tables, once, whoever comes first."""
+
+    async def ping(self) -> None:
+        """Asks whether the tier can be used at all, tables aside, in one round trip.
+
+        Raises:
+            UnavailableError: if it cannot.
+        """
 
     async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
         """Stores a batch, at most one put per head, in one round trip; each wins or loses alone."""
@@ -166,6 +180,13 @@ class Durable(Protocol):
 class Hot(Protocol):
     """The tier that serves copies, by digest."""
 
+    async def ping(self) -> None:
+        """Asks whether the tier answers, in one round trip.
+
+        Raises:
+            UnavailableError: if it does not.
+        """
+
     async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         """Brings the copy from `previous` to this put, without the chunks `dropped`; removes an
         older copy that is neither. Tells whether the copy is this put now."""
@@ -237,6 +258,9 @@ class Outbox(Protocol):
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes all that is held of these namespaces, and the thread's outbox."""
+
+    async def depth(self, thread: Thread) -> tuple[int, float]:
+        """How many entries a thread's outbox holds, and for how many seconds the oldest waits."""
 
     async def threads(self) -> list[UUID]:
         """The keys of the threads that have something to flush."""

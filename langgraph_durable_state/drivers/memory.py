@@ -47,6 +47,9 @@ class MemoryDurable:
         async with Change(self._world, "setup"):
             pass
 
+    async def ping(self) -> None:
+        await self._world.step("ping")
+
     # -- writing -----------------------------------------------------------------------------
 
     async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:

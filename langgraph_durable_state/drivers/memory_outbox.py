@@ -39,6 +39,8 @@ from .memory_world import Change, HotSpell, World
 
 _NOBODY = b"\x00" * 16
 _UNKNOWN = b"?"
+_NEVER = b"%016d" % 0
+"""There is no clock here."""
 _ON_UNKNOWN = {
     Claim.ANY: outgoing.UNKNOWN,
     Claim.HEAD: outgoing.ADVANCED,
@@ -124,7 +126,7 @@ class MemoryOutbox:
         self, item: Put | PutWrites, spell: HotSpell, how: bytes, before: bytes = b""
     ) -> None:
         spell.count += 1
-        number = b"%016d" % spell.count
+        number = b"%016d" % spell.count + _NEVER
         stored = how + spell.token + (before or _NOBODY) + number + outgoing.pack_item(item)
         entries = self._world.outboxes.setdefault(item.place.thread.key, [])
         self._world.appended += 1
@@ -227,6 +229,10 @@ class MemoryOutbox:
             else:
                 del self._world.outboxes[thread.key]
             return len(left)
+
+    async def depth(self, thread: Thread) -> tuple[int, float]:
+        await self._world.step(HOT + "depth")
+        return len(self._world.outboxes.get(thread.key, ())), 0.0
 
     async def threads(self) -> list[UUID]:
         await self._world.step(HOT + "threads")

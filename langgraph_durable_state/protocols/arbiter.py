@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..decisions import ahead
 from ..decisions.ahead import Verdict
 from ..errors import StateLostError, UnavailableError
+from ..events import Kind
 from ..ports import Durable, Outbox
 from ..words import Digest, Found, HotFound, Place
 from .shared import Shared
@@ -181,11 +182,5 @@ class Arbiter:
         error = self._lost(place, view)
         self._emit(place, "state_lost", error.last_durable, f"{what}: {error}")
 
-    def _emit(self, place: Place, kind: str, checkpoint: str | None, detail: str) -> None:
-        self._shared.events.emit(
-            kind,
-            thread=place.thread.id,
-            namespace=place.ns,
-            checkpoint=checkpoint,
-            detail=detail,
-        )
+    def _emit(self, place: Place, kind: Kind, checkpoint: str | None, detail: str) -> None:
+        self._shared.events.emit(kind, detail, place=place, checkpoint=checkpoint)

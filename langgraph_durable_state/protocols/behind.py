@@ -150,13 +150,8 @@ class Behind:
         return Lost(spell.head.id or None, kept=isinstance(kept, Kept))
 
     def _emit_queued(self, put: Put) -> None:
-        self._shared.events.emit(
-            "queued",
-            thread=put.place.thread.id,
-            namespace=put.place.ns,
-            checkpoint=put.id,
-            detail="Postgres cannot be reached; Redis holds what is put from here on",
-        )
+        detail = "Postgres cannot be reached"
+        self._shared.events.emit("queued", detail, place=put.place, checkpoint=put.id)
 
     # -- writes ------------------------------------------------------------------------------
 

@@ -179,9 +179,8 @@ class Flusher:
     def _failed(self, thread: Thread, error: Exception) -> None:
         """What is in the outbox stays there; the outbox of its thread is looked at again when
         something is added to it, or its mark is found."""
-        self._shared.events.emit(
-            "flush_failed", thread=thread.id or thread.key.hex, detail=str(error)
-        )
+        named = thread if thread.id else replace(thread, id=thread.key.hex)
+        self._shared.events.emit("flush_failed", str(error), place=Place(named, ""))
 
     async def _ack(self, taken: Taken, holder: bytes) -> int:
         return await self._outbox.ack(
@@ -255,14 +254,14 @@ class Flusher:
     def _report(self, put: Put, outcome: Outcome) -> None:
         kept = isinstance(outcome, Lost) and outcome.kept
         actual = outcome.actual if isinstance(outcome, Lost) else None
-        rest = "it is kept beside it" if kept else "it could not be kept"
-        self._shared.events.emit(
-            "branch_kept" if kept else "state_lost",
-            thread=put.place.thread.id,
-            namespace=put.place.ns,
-            checkpoint=put.id,
-            detail=f"Redis acknowledged it, but the durable head is {actual} now; {rest}",
-        )
+        if kept:
+            detail = "Redis had acknowledged it"
+            self._shared.events.emit(
+                "branch_kept", detail, place=put.place, checkpoint=put.id, head=actual
+            )
+            return
+        detail = f"Redis had acknowledged {put.id}, and what it is made from is gone"
+        self._shared.events.emit("state_lost", detail, place=put.place, checkpoint=actual)
 
     # -- before a thread is read or changed as a whole ---------------------------------------
 
@@ -321,6 +320,20 @@ class Flusher:
         """The threads whose heads were marked before then (seconds of the epoch)."""
         found = await self._durable.ahead(None, limit)
         return list(dict.fromkeys(w.place.thread for w in found if w.since < before))
+
+    async def waits(self) -> list[tuple[int, float]]:
+        """Of each thread that has something to flush, how many entries, and for how many seconds
+        the oldest waits.
+
+        Raises:
+            UnavailableError: if the hot tier cannot be reached.
+        """
+        try:
+            threads = await self.left_behind(THREADS, float("inf"))
+        except UnavailableError:
+            threads = [Thread("", "", key) for key in await self._outbox.threads()]
+        found = [await self._outbox.depth(thread) for thread in threads]
+        return [(depth, age) for depth, age in found if depth]
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         """Ends a spell in which nothing came for `quiet` seconds; tells whether it did."""

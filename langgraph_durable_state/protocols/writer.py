@@ -206,13 +206,8 @@ class Writer:
                 "redis", f"it may be ahead of Postgres in thread {place.thread.id!r}"
             )
         if await self._durable.clear_ahead(place, ahead.token):
-            self._shared.events.emit(
-                "state_lost",
-                thread=place.thread.id,
-                namespace=place.ns,
-                checkpoint=made.put.parent,
-                detail="Redis cannot be asked; the run goes on from the durable head",
-            )
+            detail = "Redis cannot be asked; the run goes on from the durable head"
+            self._shared.events.emit("state_lost", detail, place=place, checkpoint=made.put.parent)
         made = made.marked(serializer, self._shared.blobs, HOT_LOST)
         made, outcome = await self._submit(made, serializer)
         if isinstance(outcome, Ahead):

@@ -167,6 +167,10 @@ class RedisOutbox:
             args += [token, len(digests), digests[-1]]
         return int(await self._scripts.call("ack", names, args))
 
+    async def depth(self, thread: Thread) -> tuple[int, float]:
+        depth, age = await self._scripts.call("depth", self._of_thread(thread)[:1], [])
+        return int(depth), int(age) / 1e6
+
     async def threads(self) -> list[UUID]:
         found = await self._scripts.find(f"{self._prefix}:*:outbox")
         threads = (keys.thread_of_outbox(name) for name in found)

@@ -53,6 +53,9 @@ class PostgresTier:
         if not await self._is_current():
             await self._sql.script(schema_sql(self._schema))
 
+    async def ping(self) -> None:
+        await self._sql.ping()
+
     async def _is_current(self) -> bool:
         if (await self._sql.fetch("installed", ()))[0][0] is None:
             return False

@@ -12,6 +12,8 @@ from langgraph_durable_state import (
     CorruptionError,
     DurableSaver,
     DurableStateError,
+    Event,
+    Health,
     UnavailableError,
     ValueRefusedError,
     arerun_on_conflict,
@@ -29,6 +31,16 @@ config: RunnableConfig = {"configurable": {"thread_id": "t"}}
 assert_type(saver.get_tuple(config), CheckpointTuple | None)
 saver.copy_thread("a", "b", latest_only=True)
 
+
+def observer(event: Event) -> None:
+    assert_type((event.kind == "tier_down", event.tier, event.at), tuple[bool, str | None, float])
+
+
+DurableSaver("", observer=observer)
+health = saver.health()
+assert_type(health, Health)
+assert_type((health.ok, health.outbox_depth), tuple[bool, int | None])
+
 with saver as opened:
     assert_type(opened, DurableSaver)
 
@@ -40,6 +52,7 @@ def answer() -> int:
 async def aanswer() -> int:
     async with saver as also_opened:
         assert_type(also_opened, DurableSaver)
+        assert_type(await also_opened.ahealth(), Health)
     return 1
 
 
@@ -61,4 +74,5 @@ except DurableStateError:
 
 DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
 DurableSaver(5)  # type: ignore[arg-type]
+DurableSaver("", observer=lambda: None)  # type: ignore[arg-type, misc]
 DurableSaver("", colour="red")  # type: ignore[call-arg]

@@ -40,5 +40,5 @@ local function append(spell, outbox, count, how, state, before, item)
   if redis.call('EXISTS', outbox) == 0 then redis.call('SET', count, now()) end
   local number = redis.call('HINCRBY', spell, 'n', 1)
   redis.call('RPUSH', outbox, how .. state.token .. before .. string.rep('\0', 16 - #before)
-    .. string.format('%016d', number) .. item)
+    .. string.format('%016d', number) .. now() .. item)
 end

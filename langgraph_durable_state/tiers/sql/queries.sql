@@ -6,6 +6,9 @@ SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END;
 -- version: The newest installed version.
 SELECT max(version) FROM {schema}.installed;
 
+-- ping: Whether Postgres takes writes; a standby and a server set to read-only do not.
+SELECT current_setting('transaction_read_only') = 'off';
+
 -- commit: Stores a batch of puts (at most one per head) and of task writes in one round trip.
 -- A head that Redis may be ahead of ("ahead" is the spell's token) takes only what comes from that
 -- spell; there a checkpoint of the same id is what a lost answer left behind, and is replaced.
