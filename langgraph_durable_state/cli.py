@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from . import __version__
-from .errors import ConflictError, CorruptionError, UnavailableError, UsageError
+from .errors import (
+    ConflictError,
+    CorruptionError,
+    StateLostError,
+    UnavailableError,
+    UsageError,
+)
 from .health import Health, TierHealth
 from .saver import DurableSaver
 
@@ -26,6 +32,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (UnavailableError, 3),
     (CorruptionError, 4),
     (ConflictError, 5),
+    (StateLostError, 6),
 )
 """By class of error; the first that fits counts. A wrong option gives 2 as well."""
 
@@ -190,6 +197,26 @@ def _app() -> "typer.Typer":
                 return
             threads = saver.flush(timeout, everyone=True)
         typer.echo(json.dumps({"threads": threads}) if as_json else f"{threads} threads flushed")
+
+    @app.command()
+    def accept_loss(
+        thread_id: Annotated[str, typer.Argument(help="The thread that raises StateLostError.")],
+        postgres: PostgresUrl,
+        redis: RedisUrl,
+        schema: Schema = "durable_state",
+        prefix: Prefix = "durable_state",
+        tenant: Annotated[str, typer.Option(help="Whose thread it is.")] = "",
+        as_json: AsJson = False,
+    ) -> None:
+        """Let a thread go on, from what is left, after Redis lost what it alone held of it."""
+        with Stores(postgres, redis, schema, prefix).open() as saver:
+            namespaces = saver.accept_loss(thread_id, tenant_id=tenant)
+        if as_json:
+            typer.echo(json.dumps({"namespaces": namespaces}))
+        elif namespaces:
+            typer.echo(f"accepted for {len(namespaces)} namespaces: {namespaces}")
+        else:
+            typer.echo("nothing of this thread is lost")
 
     return app
 

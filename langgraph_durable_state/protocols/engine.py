@@ -138,7 +138,7 @@ class Engine:
         """The record of the hot head; None if the hot tier has no sound copy of it."""
         hot = view.hot
         assert hot is not None
-        digest = hot.spell.head.digest if hot.spell is not None else hot.digest
+        digest = (hot.spell.head.digest if hot.spell is not None else b"") or hot.digest
         record = self._shared.heads.get(place, digest)
         if record is None:
             record = self._copies.read(place, hot.row, hot.chunks, digest)
