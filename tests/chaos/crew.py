@@ -105,14 +105,16 @@ class Crew:
             try:
                 process.wait(timeout=max(0.1, until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGUSR1)  # it says where it stands
-                time.sleep(0.5)
+                for question in (signal.SIGUSR1, signal.SIGUSR2):  # where it stands
+                    process.send_signal(question)
+                    time.sleep(0.5)
+                process.kill()
+                process.wait()
                 self._note(name, "did not end")
-                self.kill(slot)
             else:
-                del self._running[slot]
                 if process.returncode != 0:
                     self._note(name, f"ended with {process.returncode}")
+            del self._running[slot]
 
     def close(self) -> None:
         """Kills whoever is left."""

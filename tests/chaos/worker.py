@@ -100,11 +100,17 @@ class Worker:
         return orphan or time.monotonic() > self._until or Path(self.orders.stop).exists()
 
     async def live(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, self.tell)
         async with asyncio.TaskGroup() as lanes:
             for _ in range(LANES):
                 lanes.create_task(Lane(self).live())
         await self.saver.aclose()
         self.journal.close()
+
+    def tell(self) -> None:
+        """Says where each lane stands."""
+        for task in asyncio.all_tasks():
+            task.print_stack()
 
 
 class Lane:
@@ -312,7 +318,7 @@ def flaw_of(place: str, found: CheckpointTuple) -> str | None:
 
 
 def main() -> None:
-    faulthandler.register(signal.SIGUSR1)  # a test that waits for us in vain asks where we are
+    faulthandler.register(signal.SIGUSR1)  # a test that waits in vain asks where the threads are
     asyncio.run(Worker(Orders(**json.loads(sys.argv[1]))).live())
 
 
