@@ -175,9 +175,10 @@ class Ahead:
 @dataclass(frozen=True, slots=True)
 class Stored:
     """The writes are stored. ``repeated`` if the ordinary ones were there already, with chunks of
-    their own: those sent are referred to by nothing."""
+    their own: those sent are referred to by nothing; ``guarded`` as of `Won`."""
 
     repeated: bool = False
+    guarded: bool = True
 
 
 Outcome = Won | Kept | Lost | ParentGone | Ahead | Stored

@@ -12,10 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..errors import DurableStateError
 from ..protocols.flushing import THREADS, Flusher
-from ..words import Thread
+from ..words import Put, PutWrites, Thread
 from .blocking import run
 
 QUIET = 2.0
@@ -54,6 +55,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._dirty: dict[Thread, int] = {}
         self._idle: dict[Thread, float] = {}
+        self._unguarded: dict[Thread, list[tuple[int, Put | PutWrites]]] = {}
         self._count = 0
         self._failures = 0
         self._looked = 0.0
@@ -62,12 +64,15 @@ class Background:
         """Starts over in a forked child: what the parent acknowledged the parent flushes."""
         self._begin()
 
-    def add(self, thread: Thread) -> None:
-        thread = Thread("", "", thread.key)  # a thread that others left behind has no names
+    def add(self, item: Put | PutWrites, guarded: bool) -> None:
+        # A thread that others left behind has no names.
+        thread = Thread("", "", item.place.thread.key)
         with self._lock:
             self._count += 1
             self._dirty[thread] = self._count
             self._idle.pop(thread, None)
+            if not guarded:
+                self._unguarded.setdefault(thread, []).append((self._count, _light(item)))
         self._wanted.set()
         self.start()
 
@@ -137,7 +142,16 @@ class Background:
         if dirty:
             more = run(self.flusher().flush(list(dirty)))
             for thread in dirty.keys() - set(more):
+                self._witness(thread, dirty[thread])
                 self.flushed(thread, dirty[thread])
+
+    def _witness(self, thread: Thread, number: int) -> None:
+        """Looks whether what nobody else knew of has arrived."""
+        with self._lock:
+            known = self._unguarded.pop(thread, [])
+            if later := [(n, item) for n, item in known if n > number]:
+                self._unguarded[thread] = later
+        run(self.flusher().missing([item for n, item in known if n <= number]))
 
     def _close(self) -> None:
         now = time.monotonic()
@@ -185,3 +199,10 @@ def _finish(background: weakref.ref[Background]) -> None:
     if alive is not None and alive.unflushed():
         alive.stop()
         alive.step()
+
+
+def _light(item: Put | PutWrites) -> Put | PutWrites:
+    """An item without what it stores."""
+    if isinstance(item, Put):
+        return replace(item, record=b"", metadata="", chunks=())
+    return replace(item, rows=tuple(replace(r, blob=b"") for r in item.rows), chunks=())

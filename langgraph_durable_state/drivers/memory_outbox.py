@@ -153,9 +153,9 @@ class MemoryOutbox:
                     held[key] = kept, tuple(c for c in item.chunks if c.no in row.numbers)
                     news = True
             if not news:
-                return Stored(repeated=True)
+                return Stored(repeated=True, guarded=spell.marked)
             self._push(item, spell, outgoing.WRITES)
-            return Stored()
+            return Stored(guarded=spell.marked)
 
     async def note(self, item: PutWrites) -> None:
         async with Change(self._world, HOT + "note"):

@@ -151,14 +151,16 @@ class Arbiter:
         """Goes on from what is left after a loss, and reports it."""
         assert self._outbox is not None
         spell = view.hot.spell if view.hot is not None else None
+        # It is reported first: who dies in between must not take the report along.
         if view.verdict is Verdict.SUSPECT and spell is not None:
-            await self._outbox.adopt(place, spell.token)
             self._report(place, view, "Redis was restarted and may have lost the last of it")
+            await self._outbox.adopt(place, spell.token)
             return
+        self._report(place, view, "Redis no longer has what it held alone")
         if spell is not None and spell.token == view.mark:
             await self._outbox.discard(place, spell.token, spell.head.digest)
-        if view.mark is not None and await self._durable.clear_ahead(place, view.mark):
-            self._report(place, view, "Redis no longer has what it held alone")
+        if view.mark is not None:
+            await self._durable.clear_ahead(place, view.mark)
 
     async def accept_loss(self, place: Place) -> bool:
         """Accepts a loss of this head if there is one; tells whether there was."""

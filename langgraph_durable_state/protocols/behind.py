@@ -83,7 +83,8 @@ class Behind:
             )
             opened = None
             if isinstance(answer, (Won, Kept)):
-                self._shared.unflushed.add(place.thread)
+                guarded = not isinstance(answer, Won) or answer.guarded
+                self._shared.unflushed.add(item, guarded)
                 return made, answer
             if isinstance(answer, Cold):
                 token, whole = answer.token, True
@@ -146,7 +147,7 @@ class Behind:
         whole = made.whole(self._shared.blobs)
         step = Step(b"", ())
         kept = await self._outbox.append(whole.put, step, spell.token, None, refused=True)
-        self._shared.unflushed.add(made.put.place.thread)
+        self._shared.unflushed.add(whole.put, spell.marked)
         return Lost(spell.head.id or None, kept=isinstance(kept, Kept))
 
     def _emit_queued(self, put: Put) -> None:
@@ -166,7 +167,7 @@ class Behind:
             answer = await self._outbox.append_writes(item, token, opened)
             opened = None
             if isinstance(answer, Stored):
-                self._shared.unflushed.add(item.place.thread)
+                self._shared.unflushed.add(item, answer.guarded)
                 return answer
             if isinstance(answer, Cold):
                 token = answer.token

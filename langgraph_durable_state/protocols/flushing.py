@@ -219,6 +219,8 @@ class Flusher:
 
     async def _settle(self, one: Taken, entry: Entry, outcome: Outcome | None) -> None:
         item = entry.item
+        if outcome is None and isinstance(item, Put):
+            outcome = await self._as_stored(item)
         failed = isinstance(outcome, (Lost, ParentGone, Ahead)) and not entry.refused
         one.done(entry, advanced=not failed)
         if failed and isinstance(item, Put) and outcome is not None:
@@ -226,6 +228,14 @@ class Flusher:
             await self._durable.clear_ahead(item.place, entry.token)
             await self._outbox.discard(item.place, entry.token, b"")
             self._report(item, outcome)
+
+    async def _as_stored(self, put: Put) -> Outcome | None:
+        """What became of a put that another flusher stored, who may have died before he told."""
+        found = await self._durable.read(put.place, put.id, b"", None)
+        if found is None or found.row is None or found.row.refused:
+            head = await self._durable.read(put.place, None, b"", -1)
+            return Lost(head.head.id if head else None, kept=found is not None)
+        return None
 
     async def _store_stray(self, one: Taken, entry: Entry, marks: Marks) -> None:
         """An entry whose spell the durable head is not marked with: the head could not be reached
@@ -320,6 +330,24 @@ class Flusher:
         """The threads whose heads were marked before then (seconds of the epoch)."""
         found = await self._durable.ahead(None, limit)
         return list(dict.fromkeys(w.place.thread for w in found if w.since < before))
+
+    async def missing(self, items: Sequence[Put | PutWrites]) -> None:
+        """Reports those of these items that are not durable: nobody else knows of them."""
+        for item in items:
+            found = await self._durable.read(item.place, item.id, b"", None)
+            there = found is not None and found.row is not None
+            if isinstance(item, PutWrites):
+                page = await self._durable.rest(item.place, [item.id], (), ())
+                stored = page.writes.get((item.place.ns, item.id), ())
+                there = {row.task for row in item.rows} <= {row.task for row in stored}
+            if not there:
+                head = await self._durable.read(item.place, None, b"", -1)
+                self._shared.events.emit(
+                    "state_lost",
+                    f"Redis took {item.id} while Postgres was down, and no longer has it",
+                    place=item.place,
+                    checkpoint=head.head.id if head else None,
+                )
 
     async def waits(self) -> list[tuple[int, float]]:
         """Of each thread that has something to flush, how many entries, and for how many seconds

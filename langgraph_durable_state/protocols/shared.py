@@ -10,7 +10,7 @@ from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
 from ..events import Kind
 from ..health import HeadCacheHealth
-from ..words import Digest, Place, Thread
+from ..words import Digest, Place, Put, PutWrites
 from .reading import Reader
 from .runs import Register
 
@@ -80,8 +80,9 @@ class Known:
 class Unflushed(Protocol):
     """The threads of which the hot tier took something that is not durable yet."""
 
-    def add(self, thread: Thread) -> None:
-        """Wakes whoever flushes in the background."""
+    def add(self, item: Put | PutWrites, guarded: bool) -> None:
+        """The hot tier took this; wakes whoever flushes in the background. Of what is not guarded
+        only this process knows, if the hot tier loses it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ def _answer(answer: Sequence[Any]) -> Answer:
     if kind == b"kept":
         return Kept(int(facts[0]))
     if kind == b"stored":
-        return Stored(repeated=facts[0] == 1)
+        return Stored(repeated=facts[0] == 1, guarded=facts[1] == b"1")
     if kind == b"cold":
         return Cold(facts[0], facts[1])
     return _UNFIT[kind]

@@ -22,8 +22,8 @@ for i = 9, #ARGV, 3 do
     news = true
   end
 end
-if not news then return {'stored', 1} end
+if not news then return {'stored', 1, state.marked} end
 redis.call('PERSIST', writes)
 redis.call('HSET', spell, 'at', now())
 append(spell, outbox, count, 'w', state, '', ARGV[2])
-return {'stored', 0}
+return {'stored', 0, state.marked}
