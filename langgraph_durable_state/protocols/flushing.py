@@ -232,10 +232,10 @@ class Flusher:
     async def _as_stored(self, put: Put) -> Outcome | None:
         """What became of a put that another flusher stored, who may have died before he told."""
         found = await self._durable.read(put.place, put.id, b"", None)
-        if found is None or found.row is None or found.row.refused:
-            head = await self._durable.read(put.place, None, b"", -1)
-            return Lost(head.head.id if head else None, kept=found is not None)
-        return None
+        if found is None or found.row is None or not found.row.refused:
+            return None  # stored, and perhaps pruned since
+        head = await self._durable.read(put.place, None, b"", -1)
+        return Lost(head.head.id if head else None)
 
     async def _store_stray(self, one: Taken, entry: Entry, marks: Marks) -> None:
         """An entry whose spell the durable head is not marked with: the head could not be reached
