@@ -14,7 +14,7 @@ from ..decisions import keys
 from ..decisions.serializing import Serializer
 from ..errors import ConflictError, NumberTakenError, UnavailableError, UsageError
 from ..ports import Commits, Durable
-from ..words import Ahead, Claim, Lost, Outcome, ParentGone, Place, Stored, Won, WriteRow
+from ..words import Ahead, Claim, Lost, Outcome, ParentGone, Place, Stored, Thread, Won, WriteRow
 from .behind import Behind
 from .copies import Copies
 from .drafting import (
@@ -192,9 +192,24 @@ class Writer:
         self, behind: Behind, made: Draft, serializer: Serializer, durably: bool
     ) -> tuple[Draft, Outcome, bool]:
         made, outcome = await behind.put(made, serializer)
-        if durably:
-            await self._flusher.drain(made.put.place.thread)
+        drained = not durably or await self._drained(made.put.place.thread)
+        if not drained and isinstance(outcome, Won):
+            outcome = replace(outcome, guarded=False)  # what follows is marked
         return made, outcome, True
+
+    async def _drained(self, thread: Thread) -> bool:
+        """Makes durable what the hot tier took; tells whether it could, and need not.
+
+        Raises:
+            UnavailableError: if it could not and must.
+        """
+        try:
+            await self._flusher.drain(thread)
+        except UnavailableError as error:
+            if error.tier != "postgres" or not self._policy.queues:
+                raise
+            return False
+        return True
 
     async def _without_hot(
         self, made: Draft, serializer: Serializer, ahead: Ahead, down: UnavailableError | None
@@ -295,7 +310,7 @@ class Writer:
         if run is not None:
             run.hot = True
         if durably:
-            await self._flusher.drain(made.place.thread)
+            await self._drained(made.place.thread)
         return item.rows, outcome, True
 
     async def _may_be_ahead(self, place: Place) -> bool:
