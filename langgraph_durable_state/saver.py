@@ -28,8 +28,11 @@ from .drivers.clients import PostgresSource, RedisSource, check_sources
 from .drivers.faces import Faces
 from .drivers.logged import LoggedEvents
 from .errors import UsageError
+from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
+from .protocols.leases import Leases
+from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
 from .protocols.shared import Known, Shared
@@ -55,7 +58,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -163,6 +166,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         )
         if redis is None and self._settings.policy.asks_hot:
             raise UsageError("write_behind and when_durable_down='queue' need a redis")
+        self._leases = Leases()
         heads = HeadCache(head_cache_bytes)
         background = Background()
         blobs = Blobs(compression, compression_level)
@@ -181,6 +185,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
             policy=self._settings.policy,
             events=LoggedEvents(),
             unflushed=background,
+            leases=self._leases,
         )
         caches = (heads, recent, filled)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
@@ -405,6 +410,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
 
         Raises:
             ConflictError: if another run advanced the thread first; the checkpoint is kept.
+            LeaseLostError: if the lease that it is made under was lost; nothing was written.
             ValueRefusedError: if a value would not come back; nothing was written.
             UnavailableError: if Postgres cannot be reached.
         """
@@ -441,6 +447,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         A task's first batch of ordinary writes stays; of each special channel the last counts.
 
         Raises:
+            LeaseLostError: if the lease that they are made under was lost; nothing was written.
             ValueRefusedError: if a value would not come back; nothing was written.
             UnavailableError: if Postgres cannot be reached.
         """
@@ -468,6 +475,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
 
         Raises:
             ConflictError: if that run has lost the head: LangGraph stops it here.
+            LeaseLostError: if the lease that it is made under was lost, likewise.
         """
         found = run_of(current)
         if found is None and current is not None:
@@ -475,6 +483,8 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         owner = found.resolved() if found is not None else Run()
         if owner.conflict is not None:
             raise owner.conflict
+        if owner.place is not None:
+            fence_of(self._leases, owner.place.thread, owner)
         return Tagged(str(following(current)), owner)
 
     # -- upkeep ------------------------------------------------------------------------------

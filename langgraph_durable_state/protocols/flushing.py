@@ -143,8 +143,8 @@ class Flusher:
     async def _guard(self, entries: Iterable[Entry]) -> None:
         """Marks the durable heads of spells that were opened while Postgres could not be asked."""
         for place, token in {(entry.item.place, entry.token): None for entry in entries}:
-            _, mark = await self._durable.mark_ahead(place, token, [token])
-            if mark == token:
+            marked = await self._durable.mark_ahead(place, token, [token])
+            if marked is not None and marked[1] == token:
                 await self._outbox.guard(place, token)
 
     async def _settle(self, taken: Taken, entry: Entry, outcome: Outcome) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
 from ..words import Digest, Place, Thread
+from .leases import Leases
 from .reading import Reader
 from .runs import Register
 
@@ -112,7 +113,7 @@ class Shared:
         hot_from: bytes from which a head is copied to and served by the hot tier; None for never.
         fork_on_conflict: let a put that finds the head moved become the head.
         policy: what may be done while the tiers are not one.
-        events, unflushed: as their types say.
+        events, unflushed, leases: as their types say.
     """
 
     blobs: Blobs
@@ -127,3 +128,4 @@ class Shared:
     policy: Policy
     events: Events
     unflushed: Unflushed
+    leases: Leases

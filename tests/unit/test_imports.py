@@ -78,6 +78,8 @@ def test_the_public_names() -> None:
         "DurableSaver",
         "DurableStateError",
         "EvolutionError",
+        "LeaseHeldError",
+        "LeaseLostError",
         "UnavailableError",
         "UsageError",
         "ValueRefusedError",

@@ -34,6 +34,18 @@ local function open_spell(key, token, opens, digest, id, seq, marked)
   return {answer = {'cold', token, s[1] or ''}}
 end
 
+-- A lease's fence is kept longer than any process is paused and goes on: a week.
+local FENCE_SECONDS = 604800
+
+-- Whether a larger fence is known than an item's ('' if it has none); if not, its own is from now on.
+-- A server that lost the fence does not know, and takes the item.
+local function fenced(key, fence)
+  if fence == '' then return false end
+  if tonumber(redis.call('GET', key) or '0') > tonumber(fence) then return true end
+  redis.call('SET', key, fence, 'EX', FENCE_SECONDS)
+  return false
+end
+
 -- Entries are numbered from the clock on, so that a number never comes twice.
 local function append(outbox, count, how, state, before, item)
   if redis.call('EXISTS', outbox) == 0 then redis.call('SET', count, now()) end
