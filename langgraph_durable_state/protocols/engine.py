@@ -87,6 +87,7 @@ class Engine:
         self._shared.recent.put((place, id), Known(record, found.row.digest))
         loaded = tuple(row.digest for row in found.writes if row.slot >= 0)
         run = Run(place, id, record, found.row.digest, addressed=True, loaded=loaded)
+        run.fence = self._shared.leases.fence(place.thread)
         batches = self._reader.batches(place, found.writes, found.chunks)
         return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
 
@@ -166,6 +167,7 @@ class Engine:
         digest = found.head.digest
         run = Run(place, record.id, record, digest, loaded=loaded, hot=_is_open(view))
         run.degraded = HOT_LOST if view.lost else QUEUED if _is_unguarded(view) else None
+        run.fence = self._shared.leases.fence(place.thread)
         unverified = view.verdict is Verdict.UNVERIFIED
         marks = {"durable_state_unverified": True} if unverified else None
         result = self._reader.tuple_of(record, batches, serializer, run, True, marks)
@@ -184,6 +186,7 @@ class Engine:
             raise view.down
         record, batches, digest = seen
         run = Run(place, record.id, record, digest)
+        run.fence = self._shared.leases.fence(place.thread)
         marks = {"durable_state_stale": True}
         return self._reader.tuple_of(record, batches, serializer, run, True, marks)
 
