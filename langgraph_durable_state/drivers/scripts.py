@@ -105,7 +105,7 @@ class GuardedScripts:
             answer = await asked
         except Exception as error:
             # Whatever a client raises: what fails here must fail nothing else.
-            if isinstance(error, exceptions.ResponseError):
+            if isinstance(error, (exceptions.ResponseError, NotOnDiskError)):
                 self._breaker.refused(error, name)
             elif self._breaker.failed(error):
                 probe_aside(self._breaker, self._aside, self._probe)
