@@ -54,12 +54,14 @@ class MemoryOutbox:
 
     Args:
         world: what the tiers hold.
+        secured: whether a restart loses nothing that this saver acknowledges.
         bound: entries that a thread's outbox may hold.
     """
 
-    def __init__(self, world: World, bound: int = 1_000) -> None:
+    def __init__(self, world: World, secured: bool, bound: int = 1_000) -> None:
         self._world = world
         self._bound = bound
+        self._secured = secured
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -86,14 +88,17 @@ class MemoryOutbox:
         spells = self._world.spells
         spell = spells.get(place)
         if spell is not None and spell.phase is Phase.OPEN:
-            return spell if spell.server == self._world.server else Unfit.RESTARTED
+            if spell.server != self._world.server:
+                return Unfit.RESTARTED
+            spell.secured &= self._secured
+            return spell
         if spell is not None and spell.phase is Phase.OPENING:
             if opened is None or spell.token != token:
                 return Cold(spell.token, spell.previous)
             spell.phase, spell.server = Phase.OPEN, self._world.server
             spell.head = opened.head or Head("", 0, _UNKNOWN)
             spell.base = opened.head.digest if opened.head else None
-            spell.marked = opened.marked
+            spell.marked, spell.secured = opened.marked, self._secured
             return spell
         previous = spell.token if spell else b""
         spells[place] = HotSpell(token, Phase.OPENING, previous)
@@ -195,6 +200,7 @@ class MemoryOutbox:
             spell.base,
             spell.chain,
             spell.marked,
+            spell.secured,
             restarted,
         )
 

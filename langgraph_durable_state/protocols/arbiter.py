@@ -139,7 +139,7 @@ class Arbiter:
             await self._outbox.discard(place, spell.token, spell.head.digest)
             self._emit(place, "hot_discarded", spell.head.id, "Postgres has moved on without it")
             return False
-        if view.verdict is Verdict.SUSPECT and spell is not None and self._policy.secured:
+        if view.verdict is Verdict.SUSPECT and spell is not None and spell.secured:
             await self._outbox.adopt(place, spell.token)
             return False
         if not self._policy.accepts_loss:

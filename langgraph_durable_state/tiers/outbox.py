@@ -65,13 +65,15 @@ class RedisOutbox:
         prefix: stands before every key.
         ttl: seconds that a copy lives once its spell has ended.
         bound: entries that a thread's outbox may hold.
+        secured: whether a restart loses nothing that this saver acknowledges.
     """
 
-    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int) -> None:
+    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int, secured: bool) -> None:
         self._scripts = scripts
         self._prefix = prefix
         self._ttl = ttl
         self._bound = bound
+        self._secured = "1" if secured else ""
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -91,6 +93,7 @@ class RedisOutbox:
             outgoing.pack_item(put),
             self._bound,
             *_opened(opened),
+            self._secured,
             len(step.dropped),
             *map(field, step.dropped),
             *fields(step.chunks),
@@ -104,6 +107,7 @@ class RedisOutbox:
             outgoing.pack_item(item),
             self._bound,
             *_opened(opened),
+            self._secured,
         ]
         for row in item.rows:
             named = outgoing.write_field
@@ -232,7 +236,7 @@ def _answer(answer: Sequence[Any]) -> Answer:
 
 
 def _spell(fields: Sequence[Any]) -> Spell | None:
-    token, phase, previous, id, seq, digest, base, chain, marked, restarted = fields
+    token, phase, previous, id, seq, digest, base, chain, marked, secured, restarted = fields
     if token is None:
         return None
     known = digest if digest != _UNKNOWN else b""
@@ -244,5 +248,6 @@ def _spell(fields: Sequence[Any]) -> Spell | None:
         None if base == _UNKNOWN else base,
         tuple(chain[i : i + _DIGEST] for i in range(0, len(chain), _DIGEST)),
         marked == b"1",
+        secured == b"1",
         restarted == b"1",
     )
