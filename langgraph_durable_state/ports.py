@@ -234,10 +234,12 @@ class Outbox(Protocol):
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
-        """Takes entries off that are durable now; `flushed` are the heads among them, by namespace
-        and token. How many are left; -1 if somebody else took them off."""
+        """Takes entries off that are durable now, the number of the last being `last`; `flushed`
+        are the heads among them, by namespace and token. How many are left; -1 if these are not
+        the oldest any more."""
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         """Begins to close a spell if nothing is left to flush and nothing came for `quiet`

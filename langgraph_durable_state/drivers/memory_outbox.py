@@ -130,11 +130,10 @@ class MemoryOutbox:
     def _push(
         self, item: Put | PutWrites, spell: HotSpell, how: bytes, before: bytes = b""
     ) -> None:
-        spell.count += 1
-        number = b"%016d" % spell.count + _NEVER
+        self._world.appended += 1
+        number = b"%016d" % self._world.appended + _NEVER
         stored = how + spell.token + (before or _NOBODY) + number + outgoing.pack_item(item)
         entries = self._world.outboxes.setdefault(item.place.thread.key, [])
-        self._world.appended += 1
         entries.append((self._world.appended, outgoing.read_entry(stored)))
 
     async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
@@ -219,11 +218,14 @@ class MemoryOutbox:
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
         async with Change(self._world, HOT + "ack"):
             entries = self._world.outboxes.get(thread.key, [])
             if not entries or entries[0][0] != first:
+                return -1
+            if len(entries) < count or entries[count - 1][1].number != last:
                 return -1
             for (ns, token), digests in flushed.items():
                 spell = self._world.spells.get(Place(thread, ns))

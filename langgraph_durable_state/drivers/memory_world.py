@@ -110,7 +110,6 @@ class HotSpell:
     marked: bool = True
     secured: bool = True
     server: int = 0
-    count: int = 0
 
 
 class World:

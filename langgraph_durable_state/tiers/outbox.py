@@ -162,10 +162,11 @@ class RedisOutbox:
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
         names = self._of_thread(thread)
-        args: list[bytes | str | int] = [first, count, holder]
+        args: list[bytes | str | int] = [first, count, holder, last]
         for (ns, token), digests in flushed.items():
             names.append(self._of_place(Place(thread, ns))[0])
             args += [token, len(digests), digests[-1]]

@@ -115,3 +115,19 @@ async def test_writes_count_as_well(hot: Hot) -> None:
     hot.restart()
     with pytest.raises(StateLostError):
         await head(hot.new_saver(**SECURED))
+
+
+async def test_what_comes_after_an_old_snapshot_is_flushed(hot: Hot) -> None:
+    """The spell goes on with numbers that Postgres has seen already, for other entries."""
+    saver = hot.new_saver(**BEHIND, on_hot_lost="accept")
+    await put(saver, "1")
+    await flush(saver)
+    kept = hot.snapshot()
+    for task in ("a", "b"):
+        found = await saver.aget_tuple(config())
+        await saver.aput_writes(found.config, [("x", task)], task)
+    await flush(saver)
+    hot.restore(kept)
+    await put(saver, "2")
+    await flush(saver)
+    assert [found.checkpoint["id"] async for found in saver.alist(config())] == ["2", "1"]

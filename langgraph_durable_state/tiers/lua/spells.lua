@@ -36,11 +36,14 @@ local function open_spell(key, token, opens, digest, id, seq, marked, secured)
   return {answer = {'cold', token, s[1] or ''}}
 end
 
--- The outbox counts its entries from the clock on, so that a count never comes twice; each entry
--- has its number in its spell as well, by which Postgres knows what it has.
+-- The outbox counts its entries from the clock on, so that a count never comes twice; so does each
+-- spell, by whose numbers Postgres knows what it has: not even a server that was set back to an older
+-- snapshot gives one out again.
 local function append(spell, outbox, count, how, state, before, item)
   if redis.call('EXISTS', outbox) == 0 then redis.call('SET', count, now()) end
-  local number = redis.call('HINCRBY', spell, 'n', 1)
+  local last = tonumber(redis.call('HGET', spell, 'n'))
+  local number = string.format('%016.0f', math.max(last + 1, tonumber(now())))
+  redis.call('HSET', spell, 'n', number)
   redis.call('RPUSH', outbox, how .. state.token .. before .. string.rep('\0', 16 - #before)
-    .. string.format('%016d', number) .. now() .. item)
+    .. number .. now() .. item)
 end
