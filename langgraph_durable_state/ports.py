@@ -260,10 +260,12 @@ class Outbox(Protocol):
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
-        """Takes entries off that are durable now; `flushed` are the heads among them, by namespace
-        and token. How many are left; -1 if somebody else took them off."""
+        """Takes entries off that are durable now, the number of the last being `last`; `flushed`
+        are the heads among them, by namespace and token. How many are left; -1 if these are not
+        the oldest any more."""
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         """Begins to close a spell if nothing is left to flush and nothing came for `quiet`
@@ -279,8 +281,9 @@ class Outbox(Protocol):
     async def guard(self, place: Place, token: bytes) -> None:
         """Notes that the durable head is marked for this spell."""
 
-    async def adopt(self, place: Place, token: bytes) -> None:
-        """Goes on with a spell on a server that was restarted."""
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
+        """Goes on with a spell on a server that was restarted; its next entries have larger
+        numbers than `flushed`."""
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes all that is held of these namespaces, and the thread's outbox."""

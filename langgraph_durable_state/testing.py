@@ -38,7 +38,8 @@ def memory_saver(
     """
     saver = DurableSaver("", "redis://" if hot else None, **options)
     world = World() if world is None else world
-    tiers = (MemoryHot(world), MemoryOutbox(world)) if hot else (None, None)
+    secured = saver._faces._shared.policy.secured
+    tiers = (MemoryHot(world), MemoryOutbox(world, secured)) if hot else (None, None)
     saver._faces = MemoryFaces(saver._faces, durable(world), *tiers)
     return saver
 

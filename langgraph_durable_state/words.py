@@ -298,8 +298,9 @@ class Spell:
     ``head`` has no digest if there is none. ``base`` is the digest of the durable head that
     ``chain``, the digests not yet flushed, builds on; None if nobody knew it. ``previous`` is the
     token of a spell that was closing when this one began. ``marked`` if the durable head is known
-    to say so; ``restarted`` if the server that holds
-    it is no longer the one that it was opened on.
+    to say so; ``secured`` if a restart loses nothing of
+    what was acknowledged in it; ``restarted`` if the server that holds it is no longer the one that
+    it was opened on.
     """
 
     token: bytes
@@ -309,6 +310,7 @@ class Spell:
     base: Digest | None
     chain: tuple[Digest, ...]
     marked: bool
+    secured: bool
     restarted: bool
 
 

@@ -183,4 +183,4 @@ def _hot(
     scripts = GuardedScripts(client, breakers.redis, aside, settings.wait_aof)
     prefix, ttl = settings.prefix, settings.hot_ttl
     hot = RedisTier(scripts, prefix, ttl, settings.touch_on_read)
-    return hot, RedisOutbox(scripts, prefix, ttl, settings.outbox_limit)
+    return hot, RedisOutbox(scripts, prefix, ttl, settings.outbox_limit, settings.policy.secured)

@@ -54,12 +54,14 @@ class MemoryOutbox:
 
     Args:
         world: what the tiers hold.
+        secured: whether a restart loses nothing that this saver acknowledges.
         bound: entries that a thread's outbox may hold.
     """
 
-    def __init__(self, world: World, bound: int = 1_000) -> None:
+    def __init__(self, world: World, secured: bool, bound: int = 1_000) -> None:
         self._world = world
         self._bound = bound
+        self._secured = secured
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -88,14 +90,17 @@ class MemoryOutbox:
         spells = self._world.spells
         spell = spells.get(place)
         if spell is not None and spell.phase is Phase.OPEN:
-            return spell if spell.server == self._world.server else Unfit.RESTARTED
+            if spell.server != self._world.server:
+                return Unfit.RESTARTED
+            spell.secured &= self._secured
+            return spell
         if spell is not None and spell.phase is Phase.OPENING:
             if opened is None or spell.token != token:
                 return Cold(spell.token, spell.previous)
             spell.phase, spell.server = Phase.OPEN, self._world.server
             spell.head = opened.head or Head("", 0, _UNKNOWN)
             spell.base = opened.head.digest if opened.head else None
-            spell.marked = opened.marked
+            spell.marked, spell.secured = opened.marked, self._secured
             return spell
         previous = spell.token if spell else b""
         spells[place] = HotSpell(token, Phase.OPENING, previous)
@@ -127,11 +132,10 @@ class MemoryOutbox:
     def _push(
         self, item: Put | PutWrites, spell: HotSpell, how: bytes, before: bytes = b""
     ) -> None:
-        spell.count += 1
-        number = b"%016d" % spell.count + _NEVER
+        self._world.appended += 1
+        number = b"%016d" % self._world.appended + _NEVER
         stored = how + spell.token + (before or _NOBODY) + number + outgoing.pack_item(item)
         entries = self._world.outboxes.setdefault(item.place.thread.key, [])
-        self._world.appended += 1
         entries.append((self._world.appended, outgoing.read_entry(stored)))
 
     async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
@@ -213,6 +217,7 @@ class MemoryOutbox:
             spell.base,
             spell.chain,
             spell.marked,
+            spell.secured,
             restarted,
         )
 
@@ -231,11 +236,14 @@ class MemoryOutbox:
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
         async with Change(self._world, HOT + "ack"):
             entries = self._world.outboxes.get(thread.key, [])
             if not entries or entries[0][0] != first:
+                return -1
+            if len(entries) < count or entries[count - 1][1].number != last:
                 return -1
             for (ns, token), digests in flushed.items():
                 spell = self._world.spells.get(Place(thread, ns))
@@ -293,7 +301,7 @@ class MemoryOutbox:
             if spell is not None and spell.token == token:
                 spell.marked = True
 
-    async def adopt(self, place: Place, token: bytes) -> None:
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
         async with Change(self._world, HOT + "adopt"):
             spell = self._world.spells.get(place)
             if spell is not None and spell.token == token:

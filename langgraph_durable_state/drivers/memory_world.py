@@ -108,8 +108,8 @@ class HotSpell:
     base: Digest | None = b""
     chain: tuple[Digest, ...] = ()
     marked: bool = True
+    secured: bool = True
     server: int = 0
-    count: int = 0
 
 
 @dataclass

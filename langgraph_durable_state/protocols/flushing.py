@@ -183,8 +183,10 @@ class Flusher:
         self._shared.events.emit("flush_failed", str(error), place=Place(named, ""))
 
     async def _ack(self, taken: Taken, holder: bytes) -> int:
+        out = taken.out
+        last = out.entries[-1].number
         return await self._outbox.ack(
-            taken.thread, holder, taken.out.first, len(taken.out.entries), taken.flushed
+            taken.thread, holder, out.first, len(out.entries), last, taken.flushed
         )
 
     async def _store(self, taken: Sequence[Taken]) -> None:

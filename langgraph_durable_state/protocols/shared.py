@@ -95,7 +95,8 @@ class Policy:
         queues: the hot tier acknowledges while Postgres is down.
         accepts_loss: go on from the durable head where what the hot tier held alone is gone.
         stale_reads: serve the head last seen while neither tier can be asked.
-        secured: what the hot tier acknowledges is on its disk, so that a restart loses nothing.
+        secured: what is acknowledged is on the hot tier's disk, or durable, so that a restart loses
+            nothing.
     """
 
     write_behind: bool = False

@@ -66,13 +66,15 @@ class RedisOutbox:
         prefix: stands before every key.
         ttl: seconds that a copy lives once its spell has ended.
         bound: entries that a thread's outbox may hold.
+        secured: whether a restart loses nothing that this saver acknowledges.
     """
 
-    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int) -> None:
+    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int, secured: bool) -> None:
         self._scripts = scripts
         self._prefix = prefix
         self._ttl = ttl
         self._bound = bound
+        self._secured = "1" if secured else ""
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -92,6 +94,7 @@ class RedisOutbox:
             outgoing.pack_item(put),
             self._bound,
             *_opened(opened),
+            self._secured,
             _fence(put),
             len(step.dropped),
             *map(field, step.dropped),
@@ -107,6 +110,7 @@ class RedisOutbox:
             outgoing.pack_item(item),
             self._bound,
             *_opened(opened),
+            self._secured,
             _fence(item),
         ]
         for row in item.rows:
@@ -166,10 +170,11 @@ class RedisOutbox:
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
         names = self._of_thread(thread)
-        args: list[bytes | str | int] = [first, count, holder]
+        args: list[bytes | str | int] = [first, count, holder, last]
         for (ns, token), digests in flushed.items():
             names.append(self._of_place(Place(thread, ns))[0])
             args += [token, len(digests), digests[-1]]
@@ -199,8 +204,8 @@ class RedisOutbox:
     async def guard(self, place: Place, token: bytes) -> None:
         await self._scripts.call("guard", self._of_place(place)[:1], [token])
 
-    async def adopt(self, place: Place, token: bytes) -> None:
-        await self._scripts.call("adopt", self._of_place(place)[:1], [token])
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
+        await self._scripts.call("adopt", self._of_place(place)[:1], [token, flushed])
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         names = [name for ns in namespaces for name in self._of_place(Place(thread, ns))]
@@ -247,7 +252,7 @@ def _answer(answer: Sequence[Any]) -> Answer:
 
 
 def _spell(fields: Sequence[Any]) -> Spell | None:
-    token, phase, previous, id, seq, digest, base, chain, marked, restarted = fields
+    token, phase, previous, id, seq, digest, base, chain, marked, secured, restarted = fields
     if token is None:
         return None
     known = digest if digest != _UNKNOWN else b""
@@ -259,5 +264,6 @@ def _spell(fields: Sequence[Any]) -> Spell | None:
         None if base == _UNKNOWN else base,
         tuple(chain[i : i + _DIGEST] for i in range(0, len(chain), _DIGEST)),
         marked == b"1",
+        secured == b"1",
         restarted == b"1",
     )

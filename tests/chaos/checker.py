@@ -7,54 +7,56 @@ noted) beside what a fresh reader found there. The facts of an op that it needs:
   ``consumed`` (task to token: the parent's writes that it was made from); of a conflict
   ``refused`` and ``actual``.
 * ``writes``: ``id``, ``task``, ``token``.
-* ``head``, ``one``, ``list``: ``seen``, the ids found, newest first; of ``one`` the ``id``.
+* ``head``, ``one``, ``list``: ``seen``, the ids found, newest first; of ``one`` the ``id``;
+  ``unsure`` if that was marked unverified or stale.
 
 What cannot be told (a call whose answer was lost) is held against nobody, until somebody reads it.
+
+What may go wrong at all is what a policy names, see `Rule`: a loss that was reported, or, of what
+was acknowledged while Postgres was down and could not even be marked there, one that nobody was
+left to report. What was once read from Postgres (`list` and reads by id see nothing else) is
+excused from nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.journal import CONFLICT, DONE, Event, History, Op
+from tests.chaos.journal import CONFLICT, DONE, History, Op
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy may do to what it acknowledged, if the saver's observer was told of it.
+    """What a policy may do to what it acknowledged.
 
     Attributes:
-        loss: the kind of event by which acknowledged operations may be gone.
-        branch: the kind of event by which an acknowledged put may stand beside the head's line.
+        hot: Redis may have been the only home of it: it may be gone if a loss was reported, and
+            stand beside the line of heads if that was reported.
+        queues: Postgres may not even have known that Redis is ahead.
     """
 
-    loss: str | None = None
-    branch: str | None = None
-
-    def may_lack(self, op: Op, events: Sequence[Event]) -> bool:
-        """Whether a loss that was reported covers this operation: it was made before."""
-        return any(event.kind == self.loss and op.start <= event.time for event in events)
-
-    def may_stand_beside(self, op: Op, events: Sequence[Event]) -> bool:
-        """Whether this put was reported as a branch that is kept."""
-        return any(event.kind == self.branch and event.id == op["id"] for event in events)
+    hot: bool = False
+    queues: bool = False
 
 
 WRITE_THROUGH = Rule()
 """What is acknowledged is in Postgres."""
 
-WRITE_BEHIND = Rule(loss="state_lost", branch="branch_kept")
-"""What is acknowledged may be in Redis alone."""
+
+def strictly(policy: Mapping[str, Any]) -> Rule:
+    """The rule of every saver while nothing is done that its policy does not withstand."""
+    return WRITE_THROUGH
 
 
 def rule_of(policy: Mapping[str, Any]) -> Rule:
     """The rule for what a saver with these options acknowledged."""
     behind = policy.get("write_policy") == "write_behind"
-    return WRITE_BEHIND if behind or policy.get("when_durable_down") == "queue" else WRITE_THROUGH
+    queues = policy.get("when_durable_down", "queue" if behind else "raise") == "queue"
+    return Rule(behind or queues, queues)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,10 @@ class Case:
         self, history: History, stored: Stored, rule: Callable[[Mapping[str, Any]], Rule]
     ) -> None:
         self.ops, self.events, self.stored = history.ops, history.events, stored
-        self._rule = rule
+        self._history, self._rule = history, rule
+        self._losses = [event for event in history.events if event.kind == "state_lost"]
+        self._queued = min((e.time for e in history.events if e.kind == "queued"), default=math.inf)
+        self._durable = self._seen_durable()
         self.at = {found.id: found for found in stored.line}
         self.place = {found.id: i for i, found in enumerate(stored.line)}
         self.puts: dict[str, list[Op]] = defaultdict(list)
@@ -138,18 +143,76 @@ class Case:
         out = self.refused | self.beside
         self.line = [found.id for found in stored.line if found.id not in out]
         self.heads = {who: head.id if head else None for who, head in stored.heads.items()}
-        self.seen = {op["seen"][0] for op in self.of("head", DONE) if op["seen"]}
+        self.seen = {op["seen"][0] for op in self.looks() if op["seen"]}
 
     def of(self, kind: str, outcome: str | None = None) -> list[Op]:
         """The operations of a kind."""
         return [op for op in self.ops if op.kind == kind and outcome in (None, op.outcome)]
 
+    def looks(self) -> list[Op]:
+        """Reads of the head that were served for certain."""
+        return [op for op in self.of("head", DONE) if not op["unsure"]]
+
+    def _seen_durable(self) -> dict[str, float]:
+        """By when each id was seen in Postgres: by its id or in a list, or as the head by somebody
+        who asks Redis only where Postgres says so."""
+        since: dict[str, float] = {}
+        for op in self.ops:
+            if op.outcome != DONE or op["unsure"]:
+                continue
+            sure = op.kind in ("one", "list") or (op.kind == "head" and not self.rule(op).queues)
+            for id in op["seen"] or () if sure else ():
+                since[id] = min(op.end, since.get(id, math.inf))
+        return since
+
+    def rule(self, op: Op) -> Rule:
+        return self._rule(op.policy)
+
     def _is_beside(self, op: Op) -> bool:
-        return self._rule(op.policy).may_stand_beside(op, self.events)
+        """Whether this put was reported as a branch that is kept."""
+        kept = (event.id for event in self.events if event.kind == "branch_kept")
+        return self.rule(op).hot and op["id"] in kept
 
     def may_lack(self, op: Op) -> bool:
         """Whether what was acknowledged may be gone."""
-        return self._rule(op.policy).may_lack(op, self.events)
+        if op.kind == "put" and op["id"] in self._durable:
+            return False
+        return self.rule(op).hot and (self._is_reported(op) or self._is_forgotten(op))
+
+    def _is_reported(self, op: Op) -> bool:
+        """Whether a loss that was reported covers it: it was begun before, and is not what the
+        last durable checkpoint was made from."""
+        return any(
+            op.start <= event.time and not (op.kind == "put" and self._leads_to(op["id"], event.id))
+            for event in self._losses
+        )
+
+    def _leads_to(self, id: str, last: str | None) -> bool:
+        """Whether `last` is `id` or was put on it, or on what was put on it, and so on."""
+        while last is not None and last != id:
+            last = self.puts[last][0]["parent"] if last in self.puts else None
+        return last == id
+
+    def _is_forgotten(self, op: Op) -> bool:
+        """Whether Redis was made to forget what it acknowledged while Postgres was down, and the
+        worker that could have told is dead."""
+        death = self._history.deaths.get(op.worker, -math.inf)
+        wiped = any(op.start <= wipe for wipe in self._history.wipes)
+        return self.is_queued(op) and wiped and op.start <= death
+
+    def is_queued(self, op: Op) -> bool:
+        """Whether Postgres may not have known by then that Redis was ahead."""
+        return self.rule(op).queues and self._queued <= op.end
+
+    def binds_from(self, op: Op) -> float:
+        """From when on whoever reads must know of this put or find it."""
+        if not self.is_queued(op):
+            return op.end
+        return max(op.end, self._durable.get(op["id"], math.inf))
+
+    def lost_between(self, start: float, end: float) -> bool:
+        """Whether a loss was reported in between."""
+        return any(start <= event.time <= end for event in self._losses)
 
     def lacks(self, id: str) -> bool:
         """Whether a checkpoint is gone that must be there."""
@@ -192,6 +255,7 @@ def nothing_lost(case: Case) -> Iterator[Finding]:
     for op in case.of("one", DONE):
         id = op["id"]
         late = known.get(id, math.inf) < op.start
+        late &= all(case.binds_from(put) < op.start for put in case.puts[id] if case.is_queued(put))
         if late and not op["seen"] and not any(map(case.may_lack, case.puts[id])):
             yield Finding(f"{id} was known, and later not found by its id", (id,))
     for op in case.of("list", DONE):
@@ -260,19 +324,21 @@ def _elsewhere(case: Case, id: str, parent: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Sight:
-    """Somebody saw this head at a moment between start and end."""
+    """Somebody saw this head at a moment between start and end, and whoever looks after `since`
+    must see it or a later one."""
 
     start: float
     end: float
     id: str | None
     how: str
+    since: float
 
 
 def never_back(case: Case) -> Iterator[Finding]:
     """Whoever looks after a head was seen sees that one or a later one, of the same branch unless
     somebody forked."""
     place = {id: i for i, id in enumerate(case.line)}
-    for least, sight in _in_turn(place, _sights(case)):
+    for least, sight in _in_turn(case, place):
         before = case.line[least] if least >= 0 else None
         now = -1 if sight.id is None else place[sight.id]
         if now < least:
@@ -284,32 +350,42 @@ def never_back(case: Case) -> Iterator[Finding]:
         yield Finding(f"readers see other heads: {case.heads}", (*case.heads.values(),))
 
 
-def _in_turn(place: Mapping[str, int], sights: Iterable[Sight]) -> Iterator[tuple[int, Sight]]:
-    """Each sight, with the place of the latest head that was seen by the time it began."""
-    known = [sight for sight in sights if sight.id is None or sight.id in place]
-    moments = [(sight.start, 0, i) for i, sight in enumerate(known)]
-    moments += [(sight.end, 1, i) for i, sight in enumerate(known)]
-    latest, least = -1, dict[int, int]()
-    for _, is_end, i in sorted(moments):
-        if not is_end:
-            least[i] = latest
-            continue
-        yield least[i], known[i]
-        id = known[i].id
-        latest = max(latest, -1 if id is None else place[id])
+def _in_turn(case: Case, place: Mapping[str, int]) -> Iterator[tuple[int, Sight]]:
+    """Each sight, with the place of the latest head that it must not be behind."""
+    known = [sight for sight in _sights(case) if sight.id is None or sight.id in place]
+    before = sorted(known, key=lambda sight: -1 if sight.id is None else -place[sight.id])
+    for sight in known:
+        for other in before:
+            if other.id is not None and _binds(case, other, sight):
+                yield place[other.id], sight
+                break
+        else:
+            yield -1, sight
+
+
+def _binds(case: Case, before: Sight, now: Sight) -> bool:
+    if now.start == math.inf:
+        return before.start < now.start  # at the end all is settled, and nothing is excused
+    return before.since < now.start and not case.lost_between(before.start, now.end)
 
 
 def _sights(case: Case) -> Iterator[Sight]:
-    for op in case.of("head", DONE):
-        yield Sight(op.start, op.end, op["seen"][0] if op["seen"] else None, f"by {op.worker}")
+    for op in case.looks():
+        id = op["seen"][0] if op["seen"] else None
+        since = max([op.end, *(case.binds_from(put) for put in case.puts.get(id or "", ()))])
+        yield Sight(op.start, op.end, id, f"by {op.worker}", since)
     for op in case.of("put", CONFLICT):
-        yield Sight(op.start, op.end, op["actual"], f"by {op.worker}, in a conflict")
+        # While Postgres is down, the head that has won is only what Redis knows.
+        if not case.rule(op).queues:
+            how = f"by {op.worker}, in a conflict"
+            yield Sight(op.start, op.end, op["actual"], how, op.end)
     for id in case.done:
-        ops = case.puts[id]
-        end = min(op.end for op in ops if op.outcome == DONE)
-        yield Sight(min(op.start for op in ops), end, id, f"by {ops[0].worker}, which put it")
+        ops = [op for op in case.puts[id] if op.outcome == DONE]
+        end, since = min(op.end for op in ops), min(map(case.binds_from, ops))
+        how = f"by {ops[0].worker}, which put it"
+        yield Sight(min(op.start for op in case.puts[id]), end, id, how, since)
     for who, head in case.heads.items():
-        yield Sight(math.inf, math.inf, head, f"at the end, by {who}")
+        yield Sight(math.inf, math.inf, head, f"at the end, by {who}", math.inf)
 
 
 def _follows(case: Case, place: Mapping[str, int], before: str, now: str) -> bool:

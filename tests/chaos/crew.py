@@ -49,7 +49,8 @@ class Crew:
         self._stop = directory / "stop"
         self._generation = 0
         self._running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
-        self.findings: list[str] = []
+        self._findings: list[str] = []
+        self._deaths: dict[str, float] = {}
 
     @property
     def size(self) -> int:
@@ -88,6 +89,7 @@ class Crew:
             self._note(name, f"had ended with {process.returncode}")
         process.kill()
         process.wait()
+        self._deaths[name] = time.monotonic()
 
     def freeze(self, slot: int) -> None:
         """SIGSTOP."""
@@ -124,9 +126,10 @@ class Crew:
     def history(self) -> History:
         """What all workers noted and what was noted of them."""
         history = read_journals(sorted(self._directory.glob("*.jsonl")))
-        history.findings += self.findings
+        history.findings += self._findings
+        history.deaths |= self._deaths
         return history
 
     def _note(self, name: str, what: str) -> None:
         said = (self._directory / f"{name}.said").read_text(errors="replace")
-        self.findings.append(f"worker {name} {what}:\n{said[-4_000:]}")
+        self._findings.append(f"worker {name} {what}:\n{said[-4_000:]}")

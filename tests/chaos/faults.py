@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -85,17 +86,30 @@ class OnPostgres(Hand):
 
 
 class OnRedis(Hand):
-    def __init__(self, server: ValkeyServer, seed: str, over: threading.Event) -> None:
+    """What is done to Redis.
+
+    Args:
+        forgets: whether it may be made to forget what it has acknowledged.
+
+    Attributes:
+        wipes: when it was.
+    """
+
+    def __init__(
+        self, server: ValkeyServer, seed: str, over: threading.Event, *, forgets: bool
+    ) -> None:
+        self._forgets = forgets
         super().__init__(seed, over)
         self._server = server
         self._kept = server.snapshot()
+        self.wipes: list[float] = []
 
     def faults(self) -> Mapping[str, Callable[[], None]]:
+        forgetting = {"FLUSHALL": self.flush, "old snapshot of Redis": self.restore}
         return {
             "SIGKILL Redis": self.kill,
             "SIGSTOP Redis": self.freeze,
-            "FLUSHALL": self.flush,
-            "old snapshot of Redis": self.restore,
+            **(forgetting if self._forgets else {}),
             "Redis full": self.fill,
         }
 
@@ -112,9 +126,11 @@ class OnRedis(Hand):
     def flush(self) -> None:
         with redis.Redis.from_url(self._server.url) as client:
             client.flushall()
+        self.wipes.append(time.monotonic())
 
     def restore(self) -> None:
         self._server.restore(self._kept)
+        self.wipes.append(time.monotonic())
         shutil.rmtree(self._kept)
         self._kept = self._server.snapshot()
 

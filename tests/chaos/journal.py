@@ -13,15 +13,19 @@ import math
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from langgraph_durable_state import ConflictError, UnavailableError
-from tests.chaos.state import place_of
+from langgraph_durable_state import ConflictError, StateLostError, UnavailableError
+from langgraph_durable_state import Event as Told
+from tests.chaos.state import place_named
 
 DONE, CONFLICT, UNKNOWN = "done", "conflict", "unknown"
 """Acknowledged; refused with a conflict; or nobody was told what became of it."""
+
+LOST = "lost"
+"""Nothing was done, since the saver says that state was lost."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Op:
         kind: ``put``, ``writes`` (of a task), ``head``, ``one`` (by id) or ``list``.
         place: where; see `state`.
         start, end: seconds; `end` is infinite if it was never answered.
-        outcome: `DONE`, `CONFLICT` or `UNKNOWN`.
+        outcome: `DONE`, `CONFLICT`, `UNKNOWN` or `LOST`.
         policy: the worker's options.
         facts: what the kind needs; see `checker`.
     """
@@ -53,12 +57,23 @@ class Op:
 
 @dataclass(frozen=True)
 class Event:
-    """What a saver's observer was told."""
+    """What a saver's observer was told.
 
+    Attributes:
+        worker: whose.
+        kind: as the saver's event has it.
+        place: where; empty if it concerns a tier.
+        time: seconds, of the clock of all ops.
+        id: of the checkpoint concerned; of a ``state_lost`` the last durable one.
+        detail: in words.
+    """
+
+    worker: str
     kind: str
     place: str
     time: float
     id: str | None = None
+    detail: str = ""
 
 
 @dataclass
@@ -68,16 +83,21 @@ class History:
     Attributes:
         ops, events: in no order.
         findings: what a worker itself saw that must not be.
+        wipes: when Redis was made to forget.
+        deaths: when each worker was killed, by its name.
     """
 
     ops: list[Op] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
+    wipes: list[float] = field(default_factory=list)
+    deaths: dict[str, float] = field(default_factory=dict)
 
     def at(self, place: str) -> History:
         """The part of one place."""
         ops = [op for op in self.ops if op.place == place]
-        return History(ops, [event for event in self.events if event.place == place])
+        events = [event for event in self.events if event.place == place]
+        return replace(self, ops=ops, events=events)
 
 
 class Journal:
@@ -119,6 +139,9 @@ class Journal:
             told = {"expected": error.expected, "actual": error.actual, "refused": error.refused}
             self._write(n=n, outcome=CONFLICT, end=time.monotonic(), **told)
             return CONFLICT, None
+        except StateLostError as error:
+            self._write(n=n, outcome=LOST, end=time.monotonic(), said=str(error))
+            return LOST, None
         except UnavailableError as error:
             self._write(n=n, outcome=UNKNOWN, tier=error.tier, said=str(error)[:200])
             return UNKNOWN, None
@@ -130,12 +153,18 @@ class Journal:
         """Notes what must not be."""
         self._write(finding=text)
 
-    def observe(self, event: Any) -> None:
-        """Notes what the saver's observer was told: its kind, thread and namespace, and of a
-        branch that is kept the checkpoint's id."""
-        where = place_of(event.thread, event.namespace)
-        told = {"kind": event.kind, "place": where, "id": getattr(event, "id", None)}
+    def observe(self, event: Told) -> None:
+        """Notes what the saver's observer was told."""
+        place = "" if event.thread is None else place_named(event.thread, event.namespace or "")
+        told = {
+            "kind": event.kind,
+            "place": place,
+            "id": event.checkpoint,
+            "detail": event.detail[:200],
+        }
         self._write(event=told, time=time.monotonic())
+        if event.kind == "flush_failed":
+            self.finding(f"place {place}: {event}")
 
     def close(self) -> None:
         """Closes the file."""
@@ -164,7 +193,7 @@ def _read(path: Path, history: History) -> None:
             begun.setdefault(line["n"], {}).update(line)
         elif "event" in line:
             told = line["event"]
-            history.events.append(Event(told["kind"], told["place"], line["time"], told["id"]))
+            history.events.append(Event(path.stem, time=line["time"], **told))
         elif "finding" in line:
             history.findings.append(f"{path.stem}: {line['finding']}")
         else:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_durable_state import DurableSaver
-from tests.chaos.checker import WRITE_THROUGH, Checkpoint, Stored, rule_of
-from tests.chaos.state import TRAIL, config_at, tokens_of
+from langgraph_durable_state import DurableSaver, StateLostError
+from tests.chaos.checker import Checkpoint, Stored
+from tests.chaos.journal import Journal
+from tests.chaos.state import PLACES, TRAIL, config_at, thread_of, tokens_of
 from tests.chaos.worker import flaw_of, id_of
 
 
-def flush(postgres: str, redis: str, policies: Iterable[Mapping[str, Any]]) -> None:
-    """Brings to Postgres what is acknowledged and may be in Redis alone."""
-    for policy in policies:
-        if rule_of(policy) is not WRITE_THROUGH:
-            with DurableSaver(postgres, redis, **policy) as saver:
-                saver.flush()  # type: ignore[attr-defined]
+def settle(postgres: str, redis: str, journal: Path) -> None:
+    """Brings to Postgres what is acknowledged and may be in Redis alone, and accepts what is lost,
+    as an operator does; what is told of it is noted."""
+    note = Journal(journal, {})
+    with DurableSaver(
+        postgres, redis, write_policy="write_behind", wait_aof=(1, 0), observer=note.observe
+    ) as saver:
+        saver.flush(everyone=True)
+        for place in PLACES:
+            try:
+                saver.get_tuple(config_at(place))
+            except StateLostError:
+                saver.accept_loss(thread_of(place)[0])
+    note.close()
 
 
 class Readers:

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from langgraph_durable_state.decisions import keys
 from tests.contract.superstep import config
 
 THREADS = 40
@@ -39,6 +40,9 @@ TRAIL = "trail"
 """The delta channel: its writes are replayed, and every sixteenth checkpoint holds a value."""
 
 
+_BY_KEY = {keys.thread_of(config(str(n))).key.hex: str(n) for n in range(THREADS)}
+
+
 def thread_of(place: str) -> tuple[str, str]:
     """A place's thread and namespace."""
     number = int(place)
@@ -48,6 +52,14 @@ def thread_of(place: str) -> tuple[str, str]:
 def place_of(thread: str, namespace: str) -> str:
     """The place of a thread and namespace."""
     return str(int(thread) + THREADS) if namespace else thread
+
+
+def place_named(thread: str, namespace: str) -> str:
+    """The place that an event is about: what another process left behind may be named by its key.
+
+    Such a one is taken for the thread's root, since all of a thread is flushed together.
+    """
+    return place_of(_BY_KEY.get(thread, thread), namespace)
 
 
 def config_at(place: str, id: str | None = None) -> Any:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.harness import Plan, run
+from tests.chaos.harness import LOSSY, STRICT, Mode, Plan, run
 
 SECONDS = float(os.environ.get("DURABLE_STATE_CHAOS_SECONDS", "600"))
 SEED = int(os.environ.get("DURABLE_STATE_CHAOS_SEED", random.SystemRandom().randrange(10**6)))
+
+
+both_modes = pytest.mark.parametrize("mode", [STRICT, LOSSY], ids=lambda mode: mode.name)
 
 
 def holds(plan: Plan, own_files: Path, template: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,17 +27,19 @@ def holds(plan: Plan, own_files: Path, template: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.timeout(300)
-def test_a_minute_of_chaos(
-    own_files: Path, postgres_template: Path, capsys: pytest.CaptureFixture[str]
+@both_modes
+def test_half_a_minute_of_chaos(
+    mode: Mode, own_files: Path, postgres_template: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No finding, whatever falls together."""
-    holds(Plan(60, SEED), own_files, postgres_template, capsys)
+    holds(Plan(30, SEED, mode), own_files, postgres_template, capsys)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3 * SECONDS + 300)
+@both_modes
 def test_long_chaos(
-    own_files: Path, postgres_template: Path, capsys: pytest.CaptureFixture[str]
+    mode: Mode, own_files: Path, postgres_template: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same for ten minutes, or as long as DURABLE_STATE_CHAOS_SECONDS says."""
-    holds(Plan(SECONDS, SEED), own_files, postgres_template, capsys)
+    """The same for ten minutes in all, or as long as DURABLE_STATE_CHAOS_SECONDS says."""
+    holds(Plan(SECONDS / 2, SEED, mode), own_files, postgres_template, capsys)

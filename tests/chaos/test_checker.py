@@ -73,7 +73,7 @@ class Tale:
 
     def report(self, kind: str, id: str | None = None) -> None:
         """What an observer was told."""
-        self.history.events.append(Event(kind, PLACES[1], self._now, id))
+        self.history.events.append(Event("w", kind, PLACES[1], self._now, id))
         self._now += 1.0
 
     def change(self, id: str, how: Callable[[Checkpoint], Checkpoint]) -> None:

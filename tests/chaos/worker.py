@@ -29,7 +29,7 @@ from langgraph.checkpoint.serde.types import INTERRUPT
 
 from langgraph_durable_state import DurableSaver
 from tests.cases import Face
-from tests.chaos.journal import DONE, UNKNOWN, Journal
+from tests.chaos.journal import DONE, LOST, UNKNOWN, Journal
 from tests.chaos.state import (
     PLACES,
     TRAIL,
@@ -82,9 +82,8 @@ class Worker:
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
         self.journal = Journal(Path(orders.journal), orders.options)
-        reports = {"write_policy", "when_durable_down"} & orders.options.keys()
-        watched: dict[str, Any] = {"observer": self.journal.observe} if reports else {}
-        self.saver = DurableSaver(orders.postgres, orders.redis, **orders.options, **watched)
+        options: dict[str, Any] = {"observer": self.journal.observe} | dict(orders.options)
+        self.saver = DurableSaver(orders.postgres, orders.redis, **options)
         self.face = Face(orders.face)(self.saver)
         self.dice = random.Random(f"{orders.seed} {orders.name}")
         self._numbers = itertools.count()
@@ -136,6 +135,14 @@ class Lane:
         kind = self.dice.choices([self.go_on, self.fork, self.look], [6, 1, 3])[0]
         await kind()
 
+    async def after(self, outcome: str) -> None:
+        """What a caller does who was not served: goes on with what is left, or waits a moment."""
+        if outcome == LOST:
+            thread, _ = thread_of(self.place)
+            await self.journal.call("accept", self.place, partial(self.face.accept_loss, thread))
+        else:
+            await self.rest()
+
     async def rest(self) -> None:
         """A caller that was told of an outage waits a moment."""
         await asyncio.sleep(self.dice.uniform(0.05, 0.6))
@@ -174,11 +181,11 @@ class Lane:
             kind,
             self.place,
             work,
-            lambda result: {"seen": [id_of(each) for each in found(result)]},
+            lambda result: noted(found(result)),
             **facts,
         )
-        if outcome == UNKNOWN:
-            await self.rest()
+        if outcome in (UNKNOWN, LOST):
+            await self.after(outcome)
             return outcome, None
         for each in found(result):
             self.look_at(each)
@@ -295,10 +302,17 @@ class Lane:
         """Makes a call, again while its answer is lost; whether it was acknowledged."""
         for _ in range(self.dice.choice([1, TRIES])):
             outcome, _ = await self.journal.call(kind, self.place, work, **facts)
-            if outcome != UNKNOWN:
+            if outcome not in (UNKNOWN, LOST):
                 return outcome == DONE
-            await self.rest()
+            await self.after(outcome)
         return False
+
+
+def noted(found: Sequence[CheckpointTuple]) -> dict[str, Any]:
+    """Of what was read, the ids, newest first, and whether it was said to be uncertain."""
+    doubts = ("durable_state_unverified", "durable_state_stale")
+    unsure = any(name in each.metadata for each in found for name in doubts)
+    return {"seen": [id_of(each) for each in found]} | ({"unsure": True} if unsure else {})
 
 
 def id_of(found: CheckpointTuple) -> str:
