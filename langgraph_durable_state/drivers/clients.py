@@ -113,6 +113,9 @@ def _options(source: PostgresSource | Elsewhere, settings: Settings, kind: type)
         "connection_class": kind,
         "min_size": 0,
         "max_size": settings.pool_size,
+        # The pool's own back-off goes on growing while the breaker probes: half a minute after
+        # Postgres had come back it still waited (measured). Calls open what they need.
+        "reconnect_timeout": 0.0,
         "open": False,
         "name": "durable_state",
     }
