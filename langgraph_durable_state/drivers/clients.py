@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import redis
 import redis.asyncio
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
@@ -39,7 +40,7 @@ def check_sources(postgres: object, redis_: object) -> None:
         )
     if isinstance(postgres, str):
         try:
-            psycopg.conninfo.conninfo_to_dict(postgres)
+            conninfo_to_dict(postgres)
         except psycopg.ProgrammingError:
             # libpq quotes the whole URL, which may hold a password.
             raise UsageError(
@@ -102,11 +103,17 @@ def native_pool(
 
 def _options(source: PostgresSource | Elsewhere, settings: Settings, kind: type) -> dict[str, Any]:
     conninfo, kwargs = _conninfo(source)
-    limits = {
-        "connect_timeout": max(2, round(settings.timeout)),
+    named = kwargs if callable(conninfo) else conninfo_to_dict(conninfo, **kwargs)
+    hosts = str(named.get("host") or named.get("hostaddr") or "").split(",")
+    limits: dict[str, Any] = {
+        # Of one attempt, and each host is one: a first host that is silent must leave time for
+        # the next. psycopg waits 2 s at least.
+        "connect_timeout": max(2, int(settings.timeout / len(hosts))),
         "autocommit": True,
         "fallback_application_name": "langgraph_durable_state",
     }
+    if len(hosts) > 1 and "target_session_attrs" not in named:
+        limits["target_session_attrs"] = "read-write"
     return {
         "conninfo": conninfo,
         "kwargs": limits | kwargs,

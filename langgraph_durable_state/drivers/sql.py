@@ -26,9 +26,17 @@ RETRIES_ON_RACE = 5
 """Serialization failures and deadlocks are tried again; they are possible only under another
 isolation level than Postgres's default, or beside other users of the tables."""
 
+STANDBYS = 3
+"""New sessions that may be a standby's before there is taken to be no primary: where a pool or a
+pooler shares them out among servers, the next one may be the primary's."""
+
 
 class DeadlineError(psycopg.OperationalError):
     """The server did not answer in time."""
+
+
+class StandbyError(psycopg.OperationalError):
+    """A read reached a standby, which may be behind."""
 
 
 class OverloadError(psycopg.OperationalError):
@@ -168,9 +176,10 @@ class PooledSql:
 
     async def _persist(self, work: Callable[[_Ask], Awaitable[T]], until: float) -> T:
         """`work` on a connection; again on another while connections turn out to be dead."""
-        races = 0
+        races = standbys = 0
         while True:
             connection = await self._connections.borrow(max(until - time.monotonic(), 0.01))
+            new = not hasattr(connection, "durable_state_prepares")
             try:
                 return await work(await self._asker(connection, until))
             except Exception as error:
@@ -178,11 +187,12 @@ class PooledSql:
                     await self._connections.close_one(connection)
                     raise
                 races += is_race(error)
+                standbys += new and isinstance(error, _STANDBY)
                 dead = is_dead(connection, error)
                 if dead:
                     await self._connections.close_one(connection)
                 again = dead or (is_race(error) and races <= RETRIES_ON_RACE)
-                if not again or time.monotonic() > until:
+                if not again or standbys >= STANDBYS or time.monotonic() > until:
                     raise
             finally:
                 await self._connections.give_back(connection)
@@ -223,7 +233,10 @@ class _Ask:
 
     async def __call__(self, sql: str, params: Sequence[object] | None = None) -> Rows:
         prepare = self._prepares and params is not None
-        return await self._ask(self._connection, sql, params, prepare, self._until)
+        try:
+            return await self._ask(self._connection, sql, params, prepare, self._until)
+        except errors.InvalidRowCountInResultOffsetClause as error:  # see `queries.sql`
+            raise StandbyError("this server is a standby, which may be behind") from error
 
 
 def bounded(gen: Generator[Any, Any, T], until: float) -> Generator[Any, Any, T]:
@@ -251,8 +264,8 @@ def is_dead(connection: Any, error: BaseException) -> bool:
         errors.AdminShutdown,
         errors.CrashShutdown,
         errors.CannotConnectNow,
-        errors.ReadOnlySqlTransaction,  # a primary that was demoted under us
         errors.InvalidSqlStatementName,  # somebody discarded what this session had prepared
+        *_STANDBY,
     )
     return bool(connection.closed) or isinstance(error, dead)
 
@@ -286,6 +299,9 @@ def translated(error: Exception) -> Exception:
 
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
 """In libpq's words, which carry no code while a connection is made: trying again is no use."""
+
+_STANDBY = (StandbyError, errors.ReadOnlySqlTransaction)
+"""What a standby says to a read, and to a write; a primary that was demoted under us, too."""
 
 _BUSY = (OverloadError, errors.LockNotAvailable, errors.QueryCanceled)
 """Postgres is there and answers, only not this: other threads need not be refused."""

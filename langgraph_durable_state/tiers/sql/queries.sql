@@ -1,10 +1,17 @@
 -- The durable tier's statements, each with a sentence of what it does. $n are its parameters.
+--
+-- Those that only read end in an OFFSET that a primary takes for none and that is an error on a
+-- standby, which may be behind: behind a pooler no check that was made before is worth anything.
+-- It costs 1 us a statement; a condition would cost 3, or not be looked at where no row is found.
+-- Beside a LIMIT it would hide from the planner how few rows are wanted, so it stands outside.
 
 -- installed: The newest version of the tables, if they are there.
-SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END;
+SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- version: The newest installed version.
-SELECT max(version) FROM {schema}.installed;
+SELECT max(version) FROM {schema}.installed
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- commit: Stores a batch of puts (at most one per head) and of task writes in one round trip.
 -- Each put wins or loses alone. Heads are locked in key order, so batches of several processes
@@ -173,7 +180,8 @@ SELECT true FROM stored;
 SELECT c.seq, c.digest, c.refused, h.id
   FROM (SELECT $1::uuid AS tk, $2::text COLLATE "C" AS ns, $3::text COLLATE "C" AS id) k
   LEFT JOIN {schema}.checkpoint c ON (c.tk, c.ns, c.id) = (k.tk, k.ns, k.id)
-  LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns);
+  LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns)
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- keep: Stores a checkpoint beside the head, at the next place in the order.
 WITH parent AS MATERIALIZED (
@@ -237,7 +245,8 @@ SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL FROM w;
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL FROM w
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
 WITH h AS MATERIALIZED (
@@ -257,38 +266,47 @@ SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL FROM w;
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL FROM w
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- list_thread: One page of a thread's checkpoints, newest first within each namespace.
 -- $3 id, $4 before (by position if it is one of that namespace, else by id), $5/$6 filter keys and
 -- values, $7/$8 the last row of the page before, $9 how many.
-SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused
-  FROM {schema}.checkpoint c
- WHERE c.tk = $1::uuid
-   AND ($2::text IS NULL OR c.ns = $2)
-   AND ($3::text IS NULL OR c.id = $3)
-   AND ($4::text IS NULL OR coalesce(
-         c.seq < (SELECT b.seq FROM {schema}.checkpoint b
-                   WHERE (b.tk, b.ns, b.id) = (c.tk, c.ns, $4)), c.id < $4))
-   AND NOT EXISTS (SELECT FROM unnest($5::text[], $6::text[]) AS f (key, value)
-                    WHERE (c.meta -> f.key) IS DISTINCT FROM f.value::jsonb)
-   AND ($7::text IS NULL OR c.ns > $7 OR (c.ns = $7 AND c.seq < $8::bigint))
- ORDER BY c.ns, c.seq DESC
- LIMIT $9::int;
+SELECT * FROM (
+  SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused
+    FROM {schema}.checkpoint c
+   WHERE c.tk = $1::uuid
+     AND ($2::text IS NULL OR c.ns = $2)
+     AND ($3::text IS NULL OR c.id = $3)
+     AND ($4::text IS NULL OR coalesce(
+           c.seq < (SELECT b.seq FROM {schema}.checkpoint b
+                     WHERE (b.tk, b.ns, b.id) = (c.tk, c.ns, $4)), c.id < $4))
+     AND NOT EXISTS (SELECT FROM unnest($5::text[], $6::text[]) AS f (key, value)
+                      WHERE (c.meta -> f.key) IS DISTINCT FROM f.value::jsonb)
+     AND ($7::text IS NULL OR c.ns > $7 OR (c.ns = $7 AND c.seq < $8::bigint))
+   ORDER BY c.ns, c.seq DESC
+   LIMIT $9::int
+) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- list_next_thread: The next thread, in key order, of a tenant.
-SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
- WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
- ORDER BY tk LIMIT 1;
+SELECT * FROM (
+  SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
+   WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
+   ORDER BY tk LIMIT 1
+) AS next
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- chunks: The chunks of these numbers; with $3, only the head of each that tells its items.
 SELECT no, digest, CASE WHEN $3::boolean THEN substring(data FROM 1 FOR 3) ELSE data END
-  FROM {schema}.chunk WHERE tk = $1::uuid AND no = ANY ($2::bigint[]);
+  FROM {schema}.chunk WHERE tk = $1::uuid AND no = ANY ($2::bigint[])
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- writes: The pending writes of these checkpoints of a thread (namespaces $2, ids $3).
 SELECT w.ns, w.id, w.task, w.slot, w.path, w.n, w.digest, w.data, w.chunks
   FROM unnest($2::text[], $3::text[]) AS k (ns, id)
-  JOIN {schema}.write w ON w.tk = $1::uuid AND w.ns = k.ns AND w.id = k.id;
+  JOIN {schema}.write w ON w.tk = $1::uuid AND w.ns = k.ns AND w.id = k.id
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- chain: Rows from a checkpoint up through its parents, at most $4.
 WITH RECURSIVE up AS (
@@ -299,10 +317,12 @@ WITH RECURSIVE up AS (
       ON c.tk = $1 AND c.ns = $2 AND c.id = up.parent
    WHERE up.depth < $4::int
 )
-SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth;
+SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- heads: The heads of a thread.
-SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid ORDER BY ns;
+SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid ORDER BY ns
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- lock_heads: The heads of a thread, which no put moves until the transaction ends.
 SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid ORDER BY ns FOR UPDATE;
@@ -319,7 +339,8 @@ SELECT ns FROM heads UNION SELECT ns FROM checkpoints;
 SELECT t.tk, t.tenant, t.id, t.user_id, t.session_id, c.ns, c.id
   FROM {schema}.checkpoint c JOIN {schema}.thread t ON t.tk = c.tk
  WHERE c.meta ? 'run_id' AND md5(c.meta ->> 'run_id') = ANY ($2::text[])
-   AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea;
+   AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- remove_checkpoints: Removes these checkpoints (namespaces $2, ids $3) with their writes.
 WITH gone AS (
