@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,10 +72,12 @@ def blocking_pool(
         @classmethod
         def connect(cls, *args: Any, **kwargs: Any) -> Any:
             try:
-                return super().connect(*args, **kwargs)
+                connection = super().connect(*args, **kwargs)
             except Exception as error:
                 failures.note(error)
                 raise
+            connection.durable_state_answered = time.monotonic()  # type: ignore[attr-defined]
+            return connection
 
     return ConnectionPool(**_options(source, settings, DurableStateConnection)), True
 
@@ -93,10 +96,12 @@ def native_pool(
         @classmethod
         async def connect(cls, *args: Any, **kwargs: Any) -> Any:
             try:
-                return await super().connect(*args, **kwargs)
+                connection = await super().connect(*args, **kwargs)
             except Exception as error:
                 failures.note(error)
                 raise
+            connection.durable_state_answered = time.monotonic()  # type: ignore[attr-defined]
+            return connection
 
     return AsyncConnectionPool(**_options(source, settings, DurableStateConnection)), True
 

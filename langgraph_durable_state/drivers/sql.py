@@ -124,6 +124,9 @@ class PooledSql:
         self._queries = queries(schema)
         self._timeout = timeout
         self._breaker = breaker
+        # Sessions that have not answered since then may be as dead as the one that fell silent:
+        # tried one after the other, each would cost a call its deadline.
+        self._silent_since = 0.0
 
     async def fetch(self, name: str, params: Sequence[object]) -> Rows:
         async def work(ask: _Ask) -> Rows:
@@ -181,9 +184,15 @@ class PooledSql:
             connection = await self._connections.borrow(max(until - time.monotonic(), 0.01))
             new = not hasattr(connection, "durable_state_prepares")
             try:
-                return await work(await self._asker(connection, until))
+                if getattr(connection, "durable_state_answered", until) < self._silent_since:
+                    await self._connections.close_one(connection)
+                    continue
+                result = await work(await self._asker(connection, until))
+                connection.durable_state_answered = time.monotonic()
+                return result
             except Exception as error:
                 if isinstance(error, DeadlineError):
+                    self._silent_since = until - self._timeout
                     await self._connections.close_one(connection)
                     raise
                 races += is_race(error)

@@ -14,6 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from langgraph_durable_state import UnavailableError
+from langgraph_durable_state.drivers.breaker import LONGEST_PAUSE
 from tests.calls import CALLS, STEPS, Open, done_right, three_steps
 from tests.cases import (
     Face,
@@ -81,7 +82,7 @@ async def test_every_call_goes_on_after_a_fail_over(
     for name, saver in savers.items():
         with pytest.raises(UnavailableError):
             await CALLS[name](saver, configs[name])
-    pair.standby.promote()
+    await asyncio.to_thread(pair.standby.promote)
     for name, saver in savers.items():
         call = CALLS[name]
         result = await until_served(lambda c=call, s=saver, n=name: c(s, configs[n]))
@@ -161,6 +162,23 @@ async def test_a_run_in_flight_goes_on_after_a_fail_over(
     assert [state.next for state in history] == [(), ("third",), ("second",), ("first",), (START,)]
 
 
+async def test_a_primary_that_falls_silent_is_given_up_after_one_call(
+    pair: Pair, open_saver: Open, make_proxy: MakeProxy
+) -> None:
+    """However many sessions it leaves open that will never answer."""
+    proxy = make_proxy(pair.primary.url)
+    saver = open_saver(several(proxy.url, pair.standby.url))
+    configs = await three_steps(saver)
+    await asyncio.gather(*(saver.get_tuple(config) for config in configs * 3))
+    pair.standby.catch_up()
+    proxy.blackhole()
+    await asyncio.to_thread(pair.standby.promote)
+    with pytest.raises(UnavailableError):
+        await saver.get_tuple(at())
+    await asyncio.sleep(LONGEST_PAUSE)
+    assert STEPS[2] == values_of(await saver.get_tuple(at()))
+
+
 async def test_a_first_host_that_is_silent_leaves_time_for_the_next(
     pair: Pair, open_saver: Open, make_proxy: MakeProxy
 ) -> None:
@@ -216,7 +234,7 @@ async def test_a_lagging_standby_answers_no_call(
     for name, saver in savers.items():
         with pytest.raises(UnavailableError, match=r"standby|read-only"):
             await CALLS[name](saver, configs)
-    pair.standby.promote()
+    await asyncio.to_thread(pair.standby.promote)
     for saver in savers.values():
         found = await until_served(lambda s=saver: s.get_tuple(at()))
         assert values_of(found) == {"c": "newer"}
