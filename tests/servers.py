@@ -58,6 +58,12 @@ def wait_until(
         time.sleep(pause)
 
 
+def several(*urls: str) -> str:
+    """One URL of all these servers, in this order."""
+    hosts = ",".join(f"{urlsplit(url).hostname}:{urlsplit(url).port}" for url in urls)
+    return f"postgresql://postgres@{hosts}/postgres"
+
+
 class Server:
     """A server process and its children, which a test treats as badly as it likes."""
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from langgraph.graph import END, START, StateGraph
@@ -28,15 +27,9 @@ from tests.cases import (
     values_of,
 )
 from tests.conftest import MakePgBouncer, MakePostgres
-from tests.servers import PostgresServer, Proxy, Standby
+from tests.servers import PostgresServer, Proxy, Standby, several
 
 MakeProxy = Callable[[str], Proxy]
-
-
-def several(*urls: str) -> str:
-    """One URL of all these servers, in this order."""
-    hosts = ",".join(f"{urlsplit(url).hostname}:{urlsplit(url).port}" for url in urls)
-    return f"postgresql://postgres@{hosts}/postgres"
 
 
 @dataclass
