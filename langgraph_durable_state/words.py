@@ -93,8 +93,9 @@ class Put:
 
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
     claim on the head covers it, its row must still be there with the digest ``base``. ``mark``
-    tells the chunk numbers referred to from others under the same digest. ``size`` is in plain
-    bytes.
+    tells the chunk numbers referred to from others under the same digest. With a
+    claim on the head, ``consumed`` are the writes against it that the put was made from: they
+    must be there. ``size`` is in plain bytes.
     """
 
     place: Place
@@ -112,6 +113,7 @@ class Put:
     base: Digest = b""
     covered: bool = False
     mark: bytes | None = None
+    consumed: tuple[Digest, ...] = ()
 
     @property
     def needs(self) -> str | None:
@@ -149,14 +151,19 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The head was not what the put claimed; the record is kept. ``actual`` is the head's id."""
+    """The head was not what the put claimed. ``actual`` is the head's id.
+
+    The record is ``kept``, unless it was made from writes that are gone.
+    """
 
     actual: str | None
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ParentGone:
-    """Chunks that the put refers to may be gone with its parent; send all of them."""
+    """Chunks that the put refers to may be gone with its parent or with its parent's writes; send
+    all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ def _lost(made: Draft, outcome: Lost) -> ConflictError:
         namespace=made.put.place.ns,
         expected=run.at if run is not None else made.put.parent,
         actual=outcome.actual,
-        refused=made.put.id if outcome.actual is not None else None,
+        refused=made.put.id if outcome.kept and outcome.actual is not None else None,
     )
     if run is not None:
         run.conflict = error

@@ -61,6 +61,8 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.uuids(w.place.thread.key for w, _ in batches),
         *write_rows([(w.place.ns, row) for w, row in batches]),
         arrays.byteas(p.mark for p in puts),
+        arrays.ints(i for i, p in enumerate(puts, 1) for _ in p.consumed),
+        arrays.byteas(digest for p in puts for digest in p.consumed),
     )
 
 

@@ -95,6 +95,7 @@ class PostgresTier:
             *bind.thread(put.place.thread)[1:],
             *bind.chunks(put.chunks),
             put.mark,
+            arrays.byteas(put.consumed) if put.consumed else None,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
@@ -124,6 +125,7 @@ class PostgresTier:
             refused,
             put.base,
             put.mark,
+            arrays.byteas(put.consumed) if put.consumed else None,
         )
         rows = await self._sql.fetch("keep", params)
         return rows[0][0] if rows else None

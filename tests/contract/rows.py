@@ -98,10 +98,11 @@ def put(
     base: str | None = None,
     covered: bool = False,
     size: int = 10,
+    consumed: str | None = None,
 ) -> Put:
     """A put whose digest is that of its content, and its content its id unless told otherwise.
 
-    `expected` and `base` are contents; `also` are chunks that are there already.
+    `expected`, `base` and `consumed` are contents; `also` are chunks that are there already.
     """
     content = id if content is None else content
     return Put(
@@ -119,6 +120,7 @@ def put(
         refers,
         mark(base or refers) if refers else b"",
         covered,
+        consumed=(mark(consumed),) if consumed else (),
     )
 
 

@@ -4,21 +4,29 @@ same positions come again with other contents, while processes, runs and the oth
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import START, StateGraph
+from typing_extensions import TypedDict
 
 from langgraph_durable_state import ConflictError
 from tests.calls import Open
 from tests.cases import (
+    Face,
     at,
     cp,
+    grown,
     id_of,
     ids_of,
     put,
     query,
+    replayed,
+    until,
     until_served,
     values_of,
 )
@@ -216,6 +224,46 @@ async def test_a_run_whose_thread_is_gone_meets_a_conflict(
         assert len(await reader.list(at())) == 1
 
 
+@pytest.mark.parametrize("at_once", [1, 8])
+@pytest.mark.parametrize("moved", [False, True])
+async def test_a_put_that_stands_on_writes_that_were_lost_meets_a_conflict(
+    losing: Losing, redis_url: str, open_saver: Open, at_once: int, moved: bool
+) -> None:
+    """Its values are in chunks that came with those writes: a head without them is no head."""
+    living = open_saver(losing.url, redis_url)
+    threads = [f"t{n}" for n in range(at_once)]
+    for thread in threads:
+        await keep_three(living, thread)
+    await asyncio.to_thread(losing.mark)
+    runs = [await head_of(living, thread) for thread in threads]
+    mine = "mine " + "x" * 4_000
+    for run in runs:
+        await living.put_writes(run.config, [("big", mine)], "task")
+    await asyncio.to_thread(losing.lose)
+    other = open_saver(losing.url, redis_url)
+    expected = dict(KEPT)
+    for thread in threads:
+        assert values_of(await head_of(living, thread)) == expected
+        if moved:
+            await go_on(other, thread, items=texts("other", 1))
+    expected = {"items": texts("other", 1)} if moved else KEPT
+    told = await asyncio.gather(
+        *(advance(living, run, big=mine) for run in runs), return_exceptions=True
+    )
+    assert [ConflictError] * at_once == [type(each) for each in told]
+    for thread, conflict in zip(threads, told, strict=True):
+        for reader in (living, open_saver(losing.url, redis_url), open_saver(losing.url)):
+            assert values_of(await reader.get_tuple(at(thread))) == expected
+            for found in await reader.list(at(thread)):
+                assert found.checkpoint["channel_values"]
+            if conflict.refused is not None:
+                refused = await reader.get_tuple(at(thread, id=conflict.refused))
+                assert values_of(refused) == {**KEPT, "big": mine}
+        await go_on(living, thread, big="again")
+        head = await open_saver(losing.url, redis_url).get_tuple(at(thread))
+        assert values_of(head) == {**expected, "big": "again"}
+
+
 async def test_writes_that_were_lost_are_pending_for_nobody(
     losing: Losing, redis_url: str, open_saver: Open
 ) -> None:
@@ -235,6 +283,70 @@ async def test_writes_that_were_lost_are_pending_for_nobody(
     await advance(living, run, items=texts("mine", 1))
     for reader in (living, open_saver(losing.url, redis_url)):
         assert values_of(await reader.get_tuple(at())) == {"items": texts("mine", 1)}
+
+
+class PlainState(TypedDict, total=False):
+    items: Annotated[list[str], grown]
+
+
+class DeltaState(TypedDict, total=False):
+    items: Annotated[list[str], DeltaChannel(replayed)]
+
+
+STATES: dict[str, Any] = {"plain": PlainState, "delta": DeltaState}
+
+
+@pytest.mark.parametrize("channel", STATES)
+@pytest.mark.parametrize("size", [1, 4_000])
+async def test_a_superstep_half_of_which_was_lost_is_done_again(
+    losing: Losing, redis_url: str, open_saver: Open, face: Face, channel: str, size: int
+) -> None:
+    """Of two nodes at once one was through, and that is lost while the other is at work: the run
+    meets a conflict, and the next one gives what a run without an accident gives."""
+    marked, through = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    def early(_: Any) -> Any:
+        ran.append("early")
+        marked.wait()
+        return {"items": ["early" * size]}
+
+    def late(_: Any) -> Any:
+        ran.append("late")
+        if not marked.is_set():
+            losing.mark()
+            marked.set()
+            through.wait()
+            losing.lose()
+        return {"items": ["late" * size]}
+
+    def graph(saver: Any) -> Any:
+        builder = StateGraph(STATES[channel])
+        for node in (early, late):
+            builder.add_node(node.__name__, node)
+            builder.add_edge(START, node.__name__)
+        return face(builder.compile(checkpointer=saver.target))
+
+    living = open_saver(losing.url, redis_url)
+    await living.setup()
+    run = asyncio.create_task(graph(living).invoke({"items": ["start"]}, at(), durability="sync"))
+    await asyncio.to_thread(marked.wait)
+    await until(lambda: is_written(living))
+    through.set()
+    with pytest.raises(ConflictError):
+        await run
+    expected = {"items": ["start", "early" * size, "late" * size]}
+    assert await until_served(lambda: graph(living).invoke(None, at())) == expected
+    assert sorted(ran) == ["early", "early", "late"]
+    for reader in (living, open_saver(losing.url, redis_url), open_saver(losing.url)):
+        history = await graph(reader).get_state_history(at())
+        assert [state.values for state in history][:2] == [expected, {"items": ["start"]}]
+
+
+async def is_written(saver: Any) -> bool:
+    """Whether the head has a pending write."""
+    head = await head_of(saver)
+    return bool(head and head.pending_writes)
 
 
 # -- Redis goes back --------------------------------------------------------------------------

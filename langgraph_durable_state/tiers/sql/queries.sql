@@ -30,6 +30,20 @@ WITH put AS MATERIALIZED (
   SELECT p.ord, h.seq, h.id, h.digest
     FROM put p CROSS JOIN LATERAL (
       SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (p.tk, p.ns) FOR NO KEY UPDATE) h
+), given AS MATERIALIZED (
+  SELECT * FROM unnest(
+    $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
+    $31::bytea[], $32::bytea[], $33::bytea[]
+  ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, ord)
+), bereft AS MATERIALIZED (  -- puts made from writes that are neither stored nor given
+  SELECT u.put
+    FROM unnest($35::int[], $36::bytea[]) AS u (put, digest) JOIN put p ON p.ord = u.put
+   WHERE NOT EXISTS (
+       SELECT FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = (p.tk, p.ns, p.parent) AND w.digest = u.digest)
+     AND NOT EXISTS (
+       SELECT FROM given g
+        WHERE (g.tk, g.ns, g.id) = (p.tk, p.ns, p.parent) AND g.digest = u.digest)
 ), able AS MATERIALIZED (  -- joined to "held" so that heads are locked first, as a prune does
   SELECT p.* FROM put p LEFT JOIN held USING (ord)
    WHERE (p.needs IS NULL OR (
@@ -44,6 +58,7 @@ WITH put AS MATERIALIZED (
      AND NOT (p.claim = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
+     AND NOT EXISTS (SELECT FROM bereft WHERE bereft.put = p.ord)
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
     FROM able p JOIN held USING (ord)
@@ -62,11 +77,6 @@ WITH put AS MATERIALIZED (
 ), won AS MATERIALIZED (
   SELECT p.*, w.seq, w.fresh
     FROM able p JOIN (SELECT * FROM moved UNION ALL SELECT * FROM opened) w USING (tk, ns)
-), given AS MATERIALIZED (
-  SELECT * FROM unnest(
-    $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
-    $31::bytea[], $32::bytea[], $33::bytea[]
-  ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, ord)
 ), writes AS (
   INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
   SELECT tk, ns, id, task, slot, path, n, digest, chunks, data FROM given
@@ -123,6 +133,9 @@ WITH held AS MATERIALIZED (
      AND NOT ($5::int = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
+     AND ($22::bytea[] IS NULL OR cardinality($22) = (
+       SELECT count(DISTINCT w.digest) FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($22)))
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
    WHERE (h.tk, h.ns) = ($1, $2) AND ($5 = 0 OR ($5 = 1 AND held.digest = $6::bytea))
@@ -187,7 +200,11 @@ OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 WITH parent AS MATERIALIZED (
   SELECT true FROM {schema}.checkpoint
    WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea
-     AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16) FOR KEY SHARE
+     AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16)
+     AND ($17::bytea[] IS NULL OR cardinality($17) = (
+       SELECT count(DISTINCT w.digest) FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($17)))
+     FOR KEY SHARE
 ), next AS (
   UPDATE {schema}.head SET seq = seq + 1
    WHERE (tk, ns) = ($1, $2) AND ($12 IS NULL OR EXISTS (SELECT FROM parent))
