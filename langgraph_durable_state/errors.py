@@ -50,7 +50,8 @@ class ConflictError(DurableStateError):
         expected: id of the checkpoint this run started from, None if it claimed an empty thread.
         actual: id of the checkpoint that is the head now, None if the thread is gone.
         refused: id of the checkpoint that was refused; it is kept and can be read by this id.
-            None if the thread is gone, with which it goes.
+            None if the thread is gone, with which it goes, or if writes are gone that the
+            checkpoint was made from: Postgres was set back.
     """
 
     def __init__(
@@ -62,9 +63,12 @@ class ConflictError(DurableStateError):
         actual: str | None,
         refused: str | None,
     ) -> None:
+        if refused is None and actual is not None:
+            what = f"Writes to thread {thread!r} are gone that this run had made or read: "
+        else:
+            what = f"Another run advanced thread {thread!r} first: "
         super().__init__(
-            f"Another run advanced thread {thread!r} first: this run started from checkpoint "
-            f"{expected}, the head is now {actual}. "
+            f"{what}this run started from checkpoint {expected}, the head is now {actual}. "
             + (f"The refused checkpoint {refused} is kept." if refused else "Nothing was kept.")
         )
         self.thread = thread

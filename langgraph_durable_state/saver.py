@@ -67,7 +67,9 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
     `async with`, or closed with `close()` / `aclose()`, or neither.
 
     Args:
-        postgres: a URL or conninfo string, or a `psycopg_pool` pool.
+        postgres: a URL or conninfo string, or a `psycopg_pool` pool. Of several hosts
+            (``postgresql://a:5432,b:5432/db``) the one that takes writes is used, unless
+            `target_session_attrs` says otherwise. A standby, which may be behind, is never read.
         redis: a URL or a redis-py client (standalone Redis 6+ or Valkey 7+); None for Postgres
             alone.
         serde: LangGraph's serializer (`JsonPlusSerializer` by default) or any other.

@@ -93,9 +93,10 @@ class Put:
 
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
     claim on the head covers it, its row must still be there with the digest ``base``. ``mark``
-    tells the chunk numbers referred to from others under the same digest. ``size`` is in plain
-    bytes. ``spell`` is the token of the spell that it was acknowledged in by the hot tier;
-    ``fence`` that of the lease it is made under.
+    tells the chunk numbers referred to from others under the same digest. With a
+    claim on the head, ``consumed`` are the writes against it that the put was made from: they
+    must be there. ``size`` is in plain bytes. ``spell`` is the token of the spell that it was
+    acknowledged in by the hot tier; ``fence`` that of the lease it is made under.
     """
 
     place: Place
@@ -115,6 +116,7 @@ class Put:
     mark: bytes | None = None
     spell: bytes | None = None
     fence: int | None = None
+    consumed: tuple[Digest, ...] = ()
 
     @property
     def needs(self) -> str | None:
@@ -158,8 +160,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The head was not what the put claimed. ``actual`` is its id; ``kept`` tells whether the
-    record is kept beside it."""
+    """The head was not what the put claimed. ``actual`` is the head's id.
+
+    The record is ``kept`` beside it, unless it was made from what is gone.
+    """
 
     actual: str | None
     kept: bool = True
@@ -167,7 +171,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class ParentGone:
-    """Chunks that the put refers to may be gone with its parent; send all of them."""
+    """Chunks that the put refers to may be gone with its parent or with its parent's writes; send
+    all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from tests.servers import PgBouncer, PostgresServer, Proxy, ValkeyServer
+    from tests.servers import PgBouncer, PostgresServer, Proxy, Standby, ValkeyServer
 
 
 @pytest.fixture(scope="session")
@@ -153,6 +153,19 @@ def make_postgres(
         directory = own_files / f"postgres-{next(numbers)}"
         server = PostgresServer(directory, postgres_template, settings)
         return ends.enter_context(server)
+
+    return make
+
+
+@pytest.fixture
+def make_standby(
+    own_files: Path, ends: ExitStack, numbers: Iterator[int]
+) -> Callable[[PostgresServer], Standby]:
+    """Start a hot standby of a running Postgres, once it has caught up."""
+    from tests.servers import Standby
+
+    def make(primary: PostgresServer) -> Standby:
+        return ends.enter_context(Standby(own_files / f"standby-{next(numbers)}", primary))
 
     return make
 

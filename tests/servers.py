@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import psutil
@@ -58,6 +58,12 @@ def wait_until(
         time.sleep(pause)
 
 
+def several(*urls: str) -> str:
+    """One URL of all these servers, in this order."""
+    hosts = ",".join(f"{urlsplit(url).hostname}:{urlsplit(url).port}" for url in urls)
+    return f"postgresql://postgres@{hosts}/postgres"
+
+
 class Server:
     """A server process and its children, which a test treats as badly as it likes."""
 
@@ -71,6 +77,11 @@ class Server:
     @property
     def url(self) -> str:
         raise NotImplementedError
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and not ended since."""
+        return self._process is not None
 
     @property
     def pid(self) -> int:
@@ -173,6 +184,9 @@ class PostgresServer(Server):
         super().__init__(directory)
         self.data = directory / "data"
         self.settings = dict(settings or {})
+        self._fill(template)
+
+    def _fill(self, template: Path) -> None:
         _copy(template, self.data)
         _accounts.give_to_postgres(self.data)
 
@@ -184,6 +198,23 @@ class PostgresServer(Server):
     def url_of(self, database: str) -> str:
         """The URL of one of its databases."""
         return f"postgresql://postgres@{LOOPBACK}:{self.port}/{database}"
+
+    def ask(self, statement: str) -> Any:
+        """The value of the first row of one statement."""
+        with psycopg.connect(self.url, connect_timeout=5, autocommit=True) as connection:
+            row = connection.execute(statement.encode()).fetchone()
+        assert row is not None
+        return row[0]
+
+    def set(self, **settings: str) -> None:
+        """Change settings of the running server; they outlive restarts."""
+        with psycopg.connect(self.url, connect_timeout=5, autocommit=True) as connection:
+            for name, value in settings.items():
+                connection.execute(f"ALTER SYSTEM SET {name} = '{value}'".encode())
+            connection.execute("SELECT pg_reload_conf()")
+        for name, value in settings.items():
+            told = f"SELECT current_setting('{name}') = '{value}'"
+            wait_until(lambda told=told: bool(self.ask(told)), f"{name} is {value}")
 
     def snapshot(self) -> Path:
         """Keep its present state for `restore`. It is restarted in between."""
@@ -232,6 +263,55 @@ class PostgresServer(Server):
         except psycopg.OperationalError:
             return False
         return True
+
+
+class Standby(PostgresServer):
+    """A hot standby that follows a Postgres by streaming replication until it is promoted.
+
+    Args:
+        directory: for its files; made here, removed by `close()`.
+        primary: whom it follows; it must be running.
+    """
+
+    def __init__(self, directory: Path, primary: PostgresServer) -> None:
+        self.primary = primary
+        super().__init__(directory, primary.data, primary.settings)
+
+    def _fill(self, template: Path) -> None:
+        self.data.mkdir(mode=0o700)
+        _accounts.give_to_postgres(self.data)
+        source = ["-d", self.primary.url, "-D", str(self.data), "--write-recovery-conf"]
+        done = _servers.run_postgres_tool(
+            "pg_basebackup", *source, "--checkpoint=fast", "--no-sync", cwd=self.data
+        )
+        assert done.returncode == 0, done.stdout
+
+    def start(self) -> Self:
+        """Start it, and wait until it has all that its primary has now."""
+        super().start()
+        if self.primary.runs:
+            self.catch_up()
+        return self
+
+    def catch_up(self) -> None:
+        """Wait until it shows all that its primary has now."""
+        at = self.primary.ask("SELECT pg_current_wal_lsn()")
+        there = f"SELECT pg_last_wal_replay_lsn() >= '{at}'"
+        wait_until(lambda: bool(self.ask(there)), "the standby has caught up")
+
+    def pause(self) -> None:
+        """Let it lag from now on: what it receives it does not show."""
+        self.ask("SELECT pg_wal_replay_pause()")
+        paused = "SELECT pg_get_wal_replay_pause_state() = 'paused'"
+        wait_until(lambda: bool(self.ask(paused)), "the standby lags")
+
+    def resume(self) -> None:
+        """End its lag."""
+        self.ask("SELECT pg_wal_replay_resume()")
+
+    def promote(self) -> None:
+        """Make it a primary."""
+        assert self.ask("SELECT pg_promote()")
 
 
 class ValkeyServer(Server):
@@ -413,6 +493,14 @@ class Proxy:
             victims = list(self._open)
         for victim in victims:
             _shut(victim)
+
+    def lead_to(self, target: str) -> None:
+        """Close all connections; new ones reach this server."""
+        parts = urlsplit(target)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self._target = (parts.hostname, parts.port)
+        self.cut()
 
     def close(self) -> None:
         """Close all connections and stop listening. Closing twice is fine."""

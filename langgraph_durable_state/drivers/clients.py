@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import redis
 import redis.asyncio
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
@@ -55,7 +57,7 @@ def check_sources(postgres: object, redis_: object) -> None:
         )
     if isinstance(postgres, str):
         try:
-            psycopg.conninfo.conninfo_to_dict(postgres)
+            conninfo_to_dict(postgres)
         except psycopg.ProgrammingError:
             # libpq quotes the whole URL, which may hold a password.
             raise UsageError(
@@ -88,10 +90,12 @@ def blocking_pool(
         @classmethod
         def connect(cls, *args: Any, **kwargs: Any) -> Any:
             try:
-                return super().connect(*args, **kwargs)
+                connection = super().connect(*args, **kwargs)
             except Exception as error:
                 failures.note(error)
                 raise
+            connection.durable_state_answered = time.monotonic()  # type: ignore[attr-defined]
+            return connection
 
     return ConnectionPool(**_options(source, settings, DurableStateConnection)), True
 
@@ -112,30 +116,38 @@ def native_pool(
         @classmethod
         async def connect(cls, *args: Any, **kwargs: Any) -> Any:
             try:
-                return await super().connect(*args, **kwargs)
+                connection = await super().connect(*args, **kwargs)
             except Exception as error:
                 failures.note(error)
                 raise
+            connection.durable_state_answered = time.monotonic()  # type: ignore[attr-defined]
+            return connection
 
     return AsyncConnectionPool(**_options(source, settings, DurableStateConnection)), True
 
 
 def _options(source: PostgresSource | Elsewhere, settings: Settings, kind: type) -> dict[str, Any]:
     conninfo, kwargs = _conninfo(source)
-    limits = {
-        "connect_timeout": max(2, round(settings.timeout)),
+    named = kwargs if callable(conninfo) else conninfo_to_dict(conninfo, **kwargs)
+    hosts = str(named.get("host") or named.get("hostaddr") or "").split(",")
+    limits: dict[str, Any] = {
+        # Of one attempt, and each host is one: a first host that is silent must leave time for
+        # the next. psycopg waits 2 s at least.
+        "connect_timeout": max(2, int(settings.timeout / len(hosts))),
         "autocommit": True,
         "fallback_application_name": "langgraph_durable_state",
     }
+    if len(hosts) > 1 and "target_session_attrs" not in named:
+        limits["target_session_attrs"] = "read-write"
     return {
         "conninfo": conninfo,
         "kwargs": limits | kwargs,
         "connection_class": kind,
         "min_size": 0,
-        # Or a pool tries again by itself after 1, 2, 4, 8, … seconds, and no call makes it sooner:
-        # after an outage of 40 s Postgres was not used for 18 s more.
-        "reconnect_timeout": 0.0,
         "max_size": settings.pool_size,
+        # The pool's own back-off goes on growing while the breaker probes: half a minute after
+        # Postgres had come back it still waited (measured). Calls open what they need.
+        "reconnect_timeout": 0.0,
         "open": False,
         "name": _POOL,
     }

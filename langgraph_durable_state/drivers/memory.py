@@ -86,7 +86,7 @@ class MemoryDurable(MemoryLeases):
         it met, whether it was able to win, whose spell it met, and whether its lease was taken
         over; and the batches that were not a task's first."""
         held = [self._world.rows(p.place.thread).heads.get(p.place.ns) for p in puts]
-        able = [self.able(p) for p in puts]
+        able = [self.able(p) and not self._missed(p, writes) for p in puts]
         wins = [a and self.claims(p, h) for p, h, a in zip(puts, held, able, strict=True)]
         won = [p for p, wins_it in zip(puts, wins, strict=True) if wins_it]
         sent: list[Put | PutWrites] = [*won, *writes]
@@ -105,7 +105,7 @@ class MemoryDurable(MemoryLeases):
         return list(zip(seqs, held, able, ahead, map(self.fenced, puts), strict=True)), later
 
     def able(self, put: Put) -> bool:
-        """Whether what the put needs is there, and itself is not."""
+        """Whether the checkpoint that the put needs is there, and itself is not."""
         stored = self._world.rows(put.place.thread).checkpoints
         head = self._world.rows(put.place.thread).heads.get(put.place.ns)
         if put.needs is not None and not _is_base(stored.get((put.place.ns, put.needs)), put):
@@ -119,6 +119,16 @@ class MemoryDurable(MemoryLeases):
             return False
         same = _digest(stored.get((put.place.ns, put.id)))
         return not (put.claim is Claim.ANY and same == put.digest)
+
+    def _missed(self, put: Put, given: Sequence[PutWrites] = ()) -> set[Digest]:
+        """The writes that a put was made from and that are neither there nor given with it."""
+        rows = self._world.rows(put.place.thread)
+        against = [w for w in given if (w.place, w.id) == (put.place, put.parent)]
+        there = [
+            *rows.writes_of(put.place.ns, put.parent or ""),
+            *(r for w in against for r in w.rows),
+        ]
+        return {*put.consumed} - {row.digest for row in there}
 
     def claims(self, put: Put, head: Head | None) -> bool:
         """The compare of compare-and-set."""
@@ -179,7 +189,8 @@ class MemoryDurable(MemoryLeases):
             rows = self._world.rows(put.place.thread)
             ns, head = put.place.ns, rows.heads.get(put.place.ns)
             refers = rows.checkpoints.get((ns, put.refers or ""))
-            if head is None or (put.refers is not None and not _is_base(refers, put)):
+            sound = _is_base(refers, put) and not self._missed(put)
+            if head is None or (put.refers is not None and not sound):
                 return None
             if self.fenced(put):
                 return None

@@ -33,10 +33,17 @@ _DEAD_PAUSE = 0.1
 """Seconds at most before another try: after a race, twice as long after each further one; after
 more dead connections than a pool can have held. Drawn at random, so that those who met do not meet
 again."""
+STANDBYS = 3
+"""New sessions that may be a standby's before there is taken to be no primary: where a pool or a
+pooler shares them out among servers, the next one may be the primary's."""
 
 
 class DeadlineError(psycopg.OperationalError):
     """The server did not answer in time."""
+
+
+class StandbyError(psycopg.OperationalError):
+    """A read reached a standby, which may be behind."""
 
 
 class OverloadError(psycopg.OperationalError):
@@ -134,6 +141,9 @@ class PooledSql:
         self._timeout = timeout
         self._breaker = breaker
         self._aside = aside
+        # Sessions that have not answered since then may be as dead as the one that fell silent:
+        # tried one after the other, each would cost a call its deadline.
+        self._silent_since = 0.0
 
     async def fetch(self, name: str, params: Sequence[object]) -> Rows:
         async def work(ask: _Ask) -> Rows:
@@ -207,15 +217,23 @@ class PooledSql:
 
     async def _persist(self, work: Callable[[_Ask], Awaitable[T]], until: float) -> T:
         """`work` on a connection; again on another while connections turn out to be dead."""
-        races = dead = 0
+        races = dead = standbys = 0
         while True:
             connection = await self._connections.borrow(max(until - time.monotonic(), 0.01))
+            new = not hasattr(connection, "durable_state_prepares")
             try:
-                return await work(await self._asker(connection, until))
+                if getattr(connection, "durable_state_answered", until) < self._silent_since:
+                    await self._connections.close_one(connection)
+                    continue
+                result = await work(await self._asker(connection, until))
+                connection.durable_state_answered = time.monotonic()
+                return result
             except Exception as error:
                 if isinstance(error, DeadlineError):
+                    self._silent_since = until - self._timeout
                     await self._connections.close_one(connection)
                     raise
+                standbys += new and isinstance(error, _STANDBY)
                 if is_dead(connection, error):
                     dead += 1
                     await self._connections.close_one(connection)
@@ -223,7 +241,7 @@ class PooledSql:
                     races += 1
                 else:
                     raise
-                if time.monotonic() > until:
+                if standbys >= STANDBYS or time.monotonic() > until:
                     raise
             finally:
                 await self._connections.give_back(connection)
@@ -273,7 +291,10 @@ class _Ask:
 
     async def __call__(self, sql: str, params: Sequence[object] | None = None) -> Rows:
         prepare = self._prepares and params is not None
-        return await self._ask(self._connection, sql, params, prepare, self._until)
+        try:
+            return await self._ask(self._connection, sql, params, prepare, self._until)
+        except errors.InvalidRowCountInResultOffsetClause as error:  # see `queries.sql`
+            raise StandbyError("this server is a standby, which may be behind") from error
 
 
 def bounded(gen: Generator[Any, Any, T], until: float) -> Generator[Any, Any, T]:
@@ -301,8 +322,8 @@ def is_dead(connection: Any, error: BaseException) -> bool:
         errors.AdminShutdown,
         errors.CrashShutdown,
         errors.CannotConnectNow,
-        errors.ReadOnlySqlTransaction,  # a primary that was demoted under us
         errors.InvalidSqlStatementName,  # somebody discarded what this session had prepared
+        *_STANDBY,
     )
     return bool(connection.closed) or isinstance(error, dead)
 
@@ -336,6 +357,9 @@ def translated(error: Exception) -> Exception:
 
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
 """In libpq's words, which carry no code while a connection is made: trying again is no use."""
+
+_STANDBY = (StandbyError, errors.ReadOnlySqlTransaction)
+"""What a standby says to a read, and to a write; a primary that was demoted under us, too."""
 
 _BUSY = (errors.LockNotAvailable, errors.QueryCanceled)
 """Postgres is there and answers, only not this: other threads need not be refused."""

@@ -208,6 +208,7 @@ def draft(
         base=digest,
         covered=covered,
         mark=keys.mark(codec.numbers_of(base.channels)) if base is not None else None,
+        consumed=consumed or () if stance.claim is Claim.HEAD else (),
     )
     return Draft(put, record, parent, run)
 

@@ -77,6 +77,8 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.byteas(p.spell for p in puts),
         arrays.bigints(p.fence for p in puts),
         arrays.bigints(w.fence for w, _ in batches),
+        arrays.ints(i for i, p in enumerate(puts, 1) for _ in p.consumed),
+        arrays.byteas(digest for p in puts for digest in p.consumed),
     )
 
 

@@ -71,7 +71,8 @@ async def outcome(store: Store, put: Put, seen: Seen) -> Outcome:
     if head is not None and head.digest == put.digest:
         return Won(head.seq, repeated=True)  # an acknowledgement was lost
     if not seen.able and put.claim is Claim.HEAD and head and head.digest == put.expected:
-        return ParentGone()
+        # With all chunks sent, what it misses are the writes that it was made from.
+        return ParentGone() if put.refers is not None else Lost(head.id, kept=False)
     return await _aside(store, put, seen.able)
 
 

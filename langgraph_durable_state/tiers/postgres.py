@@ -112,6 +112,7 @@ class PostgresTier(PostgresLeases):
             put.mark,
             put.spell,
             arrays.bigint(put.fence),
+            arrays.byteas(put.consumed) if put.consumed else None,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
@@ -144,6 +145,7 @@ class PostgresTier(PostgresLeases):
             put.base,
             put.mark,
             arrays.bigint(put.fence),
+            arrays.byteas(put.consumed) if put.consumed else None,
         )
         rows = await self._sql.fetch("keep", params)
         return rows[0][0] if rows else None

@@ -99,10 +99,11 @@ def put(
     covered: bool = False,
     size: int = 10,
     fence: int | None = None,
+    consumed: str | None = None,
 ) -> Put:
     """A put whose digest is that of its content, and its content its id unless told otherwise.
 
-    `expected` and `base` are contents; `also` are chunks that are there already.
+    `expected`, `base` and `consumed` are contents; `also` are chunks that are there already.
     """
     content = id if content is None else content
     return Put(
@@ -121,6 +122,7 @@ def put(
         mark(base or refers) if refers else b"",
         covered,
         fence=fence,
+        consumed=(mark(consumed),) if consumed else (),
     )
 
 

@@ -8,8 +8,9 @@ import random
 import subprocess
 import sys
 import textwrap
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from socket import socket
 from typing import Any
 
 import psycopg
@@ -19,6 +20,8 @@ from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.graph import START, StateGraph
 
 from langgraph_durable_state import DurableSaver, UnavailableError, UsageError
+from langgraph_durable_state.drivers.breaker import LONGEST_PAUSE
+from tests.calls import CALLS, QUICK, STEPS, Open, done_right, three_steps
 from tests.cases import (
     Face,
     Store,
@@ -36,77 +39,7 @@ from tests.cases import (
 from tests.conftest import MakePgBouncer, MakePostgres, MakeValkey
 from tests.servers import PostgresServer, Proxy, ValkeyServer
 
-STEPS = [{"c": n, "long": [f"{i} " + "x" * 80 for i in range(n + 1)]} for n in range(3)]
-
-Open = Callable[..., Any]
-
-
-@pytest.fixture
-async def open_saver(face: Face, ends_in_loop: AsyncExitStack) -> Open:
-    """Opens savers on the face, closed after the test: `open_saver(postgres, redis)`."""
-
-    def opened(postgres: str, redis: str | None = None, **options: Any) -> Any:
-        saver = DurableSaver(postgres, redis, **({"hot_reads": "always"} | options))
-        ends_in_loop.push_async_callback(saver.aclose)
-        return face(saver)
-
-    return opened
-
-
 # -- 24: sessions that were ended -------------------------------------------------------------
-
-CALLS: dict[str, Callable[[Any, list[Any]], Awaitable[Any]]] = {
-    "get_tuple of the head": lambda s, _: s.get_tuple(at()),
-    "get_tuple by id": lambda s, c: s.get_tuple(c[1]),
-    "list": lambda s, _: s.list(at()),
-    "list of all threads": lambda s, _: s.list(None),
-    "get_delta_channel_history": lambda s, c: s.get_delta_channel_history(
-        config=c[2], channels=["c"]
-    ),
-    "put": lambda s, c: put(s, c[2], cp({"c": 3}, versions={"c": "4"})),
-    "put_writes": lambda s, c: s.put_writes(c[2], [("c", "written")], "task"),
-    "delete_thread": lambda s, _: s.delete_thread("t"),
-    "delete_for_runs": lambda s, _: s.delete_for_runs(["run"]),
-    "copy_thread": lambda s, _: s.copy_thread("t", "copy"),
-    "prune": lambda s, _: s.prune(["t"]),
-    "setup": lambda s, _: s.setup(),
-}
-
-
-async def done_right(name: str, result: Any, reader: Any, configs: list[Any]) -> bool:
-    """Whether a call of `CALLS` gave or did what it should."""
-    if name == "get_tuple of the head":
-        return values_of(result) == STEPS[2]
-    if name == "get_tuple by id":
-        return values_of(result) == STEPS[1]
-    if name.startswith("list"):
-        return [values_of(found) for found in result] == STEPS[::-1]
-    if name == "get_delta_channel_history":
-        return (result["c"]["writes"], result["c"]["seed"]) == ([], 1)
-    head = await reader.get_tuple(at())
-    if name == "put":
-        return values_of(head) == {"c": 3}
-    if name == "put_writes":
-        return head.pending_writes == [("task", "c", "written")]
-    if name in ("delete_thread", "delete_for_runs"):
-        return head is None
-    if name == "copy_thread":
-        copied = await reader.list(at("copy"))
-        return [values_of(found) for found in copied] == STEPS[::-1]
-    if name == "prune":
-        return ids_of(await reader.list(at())) == [id_of(configs[2])]
-    return values_of(head) == STEPS[2]
-
-
-async def three_steps(saver: Any) -> list[Any]:
-    config = at()
-    configs = []
-    for step, values in enumerate(STEPS):
-        versions = dict.fromkeys(values, str(step))
-        metadata = {"source": "loop", "step": step, "run_id": "run"}
-        config = await put(saver, config, cp(values, versions=versions), metadata)
-        configs.append(config)
-    return configs
 
 
 def end_sessions(url: str) -> int:
@@ -274,7 +207,22 @@ async def test_two_clients_at_once_work_through_a_pooler(
 # -- 26: sockets that never answer ------------------------------------------------------------
 
 
-QUICK: dict[str, Any] = {"timeout": 1.0, "redis_timeout": 0.2}
+class CountingProxy(Proxy):
+    """Counts the connections that were made through it."""
+
+    def __init__(self, target: str) -> None:
+        self.accepted = 0
+        super().__init__(target)
+
+    def _serve(self, client: socket) -> None:
+        self.accepted += 1
+        super()._serve(client)
+
+
+@pytest.fixture
+def counting_proxy(ends: ExitStack) -> Callable[[str], CountingProxy]:
+    """Puts a counting proxy in front of a server's URL."""
+    return lambda target: ends.enter_context(CountingProxy(target))
 
 
 @pytest.mark.parametrize("name", ["get_tuple of the head", "list", "put", "put_writes"])
@@ -748,6 +696,23 @@ async def test_a_postgres_that_is_down_at_the_start_is_an_error_of_every_call(
     assert await until_served(lambda: saver.get_tuple(at())) is None
     await three_steps(saver)
     assert STEPS[2] == values_of(await open_saver(down.url, redis_url).get_tuple(at()))
+
+
+async def test_a_postgres_that_was_down_for_long_is_used_again_at_the_first_try(
+    make_postgres: MakePostgres, open_saver: Open
+) -> None:
+    """However often it was tried in vain meanwhile."""
+    server = make_postgres(fsync="off")
+    saver = open_saver(server.url, timeout=1.0)
+    await three_steps(saver)
+    server.kill()
+    for _ in range(5):
+        with pytest.raises(UnavailableError):
+            await saver.get_tuple(at())
+        await asyncio.sleep(1.0)
+    server.start()
+    await asyncio.sleep(LONGEST_PAUSE)
+    assert STEPS[2] == values_of(await saver.get_tuple(at()))
 
 
 async def test_a_postgres_that_is_down_at_the_first_read_is_no_empty_thread(

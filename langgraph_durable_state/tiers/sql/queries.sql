@@ -1,10 +1,17 @@
 -- The durable tier's statements, each with a sentence of what it does. $n are its parameters.
+--
+-- Those that only read end in an OFFSET that a primary takes for none and that is an error on a
+-- standby, which may be behind: behind a pooler no check that was made before is worth anything.
+-- It costs 1 us a statement; a condition would cost 3, or not be looked at where no row is found.
+-- Beside a LIMIT it would hide from the planner how few rows are wanted, so it stands outside.
 
 -- installed: The newest version of the tables, if they are there.
-SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END;
+SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- version: The newest installed version.
-SELECT max(version) FROM {schema}.installed;
+SELECT max(version) FROM {schema}.installed
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- ping: Whether Postgres takes writes; a standby and a server set to read-only do not.
 SELECT current_setting('transaction_read_only') = 'off';
@@ -35,6 +42,15 @@ WITH put AS MATERIALIZED (
   SELECT p.ord, h.seq, h.id, h.digest, h.ahead
     FROM put p CROSS JOIN LATERAL (
       SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (p.tk, p.ns) FOR NO KEY UPDATE) h
+), bereft AS MATERIALIZED (  -- puts made from writes that are neither stored nor given
+  SELECT u.put
+    FROM unnest($38::int[], $39::bytea[]) AS u (put, digest) JOIN put p ON p.ord = u.put
+   WHERE NOT EXISTS (
+       SELECT FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = (p.tk, p.ns, p.parent) AND w.digest = u.digest)
+     AND NOT EXISTS (
+       SELECT FROM given g
+        WHERE (g.tk, g.ns, g.id) = (p.tk, p.ns, p.parent) AND g.digest = u.digest)
 ), fence AS MATERIALIZED (  -- what is not here was taken over; a take-over waits for what is
   SELECT f.tk, f.fence
     FROM (SELECT tk, fence FROM put UNION SELECT tk, fence FROM given) f CROSS JOIN LATERAL (
@@ -57,6 +73,7 @@ WITH put AS MATERIALIZED (
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
      AND held.ahead IS NOT DISTINCT FROM p.spell
      AND (p.fence IS NULL OR (p.tk, p.fence) IN (SELECT tk, fence FROM fence))
+     AND NOT EXISTS (SELECT FROM bereft WHERE bereft.put = p.ord)
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
     FROM able p JOIN held USING (ord)
@@ -143,6 +160,9 @@ WITH held AS MATERIALIZED (
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
      AND held.ahead IS NOT DISTINCT FROM $22::bytea
      AND ($23 IS NULL OR EXISTS (SELECT FROM fence))
+     AND ($24::bytea[] IS NULL OR cardinality($24) = (
+       SELECT count(DISTINCT w.digest) FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($24)))
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
    WHERE (h.tk, h.ns) = ($1, $2)
@@ -207,14 +227,19 @@ SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM 
 SELECT c.seq, c.digest, c.refused, nullif(h.id, '')
   FROM (SELECT $1::uuid AS tk, $2::text COLLATE "C" AS ns, $3::text COLLATE "C" AS id) k
   LEFT JOIN {schema}.checkpoint c ON (c.tk, c.ns, c.id) = (k.tk, k.ns, k.id)
-  LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns);
+  LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns)
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- keep: Stores a checkpoint beside the head, at the next place in the order; not if the lease was
 -- taken over that it was made under.
 WITH parent AS MATERIALIZED (
   SELECT true FROM {schema}.checkpoint
    WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea
-     AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16) FOR KEY SHARE
+     AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16)
+     AND ($18::bytea[] IS NULL OR cardinality($18) = (
+       SELECT count(DISTINCT w.digest) FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($18)))
+     FOR KEY SHARE
 ), fence AS MATERIALIZED (
   SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1, $17::bigint) FOR SHARE
 ), next AS (
@@ -279,7 +304,8 @@ SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w;
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
 WITH h AS MATERIALIZED (
@@ -300,39 +326,48 @@ SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w;
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- list_thread: One page of a thread's checkpoints, newest first within each namespace.
 -- $3 id, $4 before (by position if it is one of that namespace, else by id), $5/$6 filter keys and
 -- values, $7/$8 the last row of the page before, $9 how many.
-SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused,
-       (SELECT bool_or(h.ahead IS NOT NULL) FROM {schema}.head h WHERE h.tk = $1)
-  FROM {schema}.checkpoint c
- WHERE c.tk = $1::uuid
-   AND ($2::text IS NULL OR c.ns = $2)
-   AND ($3::text IS NULL OR c.id = $3)
-   AND ($4::text IS NULL OR coalesce(
-         c.seq < (SELECT b.seq FROM {schema}.checkpoint b
-                   WHERE (b.tk, b.ns, b.id) = (c.tk, c.ns, $4)), c.id < $4))
-   AND NOT EXISTS (SELECT FROM unnest($5::text[], $6::text[]) AS f (key, value)
-                    WHERE (c.meta -> f.key) IS DISTINCT FROM f.value::jsonb)
-   AND ($7::text IS NULL OR c.ns > $7 OR (c.ns = $7 AND c.seq < $8::bigint))
- ORDER BY c.ns, c.seq DESC
- LIMIT $9::int;
+SELECT * FROM (
+  SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused,
+         (SELECT bool_or(h.ahead IS NOT NULL) FROM {schema}.head h WHERE h.tk = $1)
+    FROM {schema}.checkpoint c
+   WHERE c.tk = $1::uuid
+     AND ($2::text IS NULL OR c.ns = $2)
+     AND ($3::text IS NULL OR c.id = $3)
+     AND ($4::text IS NULL OR coalesce(
+           c.seq < (SELECT b.seq FROM {schema}.checkpoint b
+                     WHERE (b.tk, b.ns, b.id) = (c.tk, c.ns, $4)), c.id < $4))
+     AND NOT EXISTS (SELECT FROM unnest($5::text[], $6::text[]) AS f (key, value)
+                      WHERE (c.meta -> f.key) IS DISTINCT FROM f.value::jsonb)
+     AND ($7::text IS NULL OR c.ns > $7 OR (c.ns = $7 AND c.seq < $8::bigint))
+   ORDER BY c.ns, c.seq DESC
+   LIMIT $9::int
+) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- list_next_thread: The next thread, in key order, of a tenant.
-SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
- WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
- ORDER BY tk LIMIT 1;
+SELECT * FROM (
+  SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
+   WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
+   ORDER BY tk LIMIT 1
+) AS next
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- chunks: The chunks of these numbers; with $3, only the head of each that tells its items.
 SELECT no, digest, CASE WHEN $3::boolean THEN substring(data FROM 1 FOR 3) ELSE data END
-  FROM {schema}.chunk WHERE tk = $1::uuid AND no = ANY ($2::bigint[]);
+  FROM {schema}.chunk WHERE tk = $1::uuid AND no = ANY ($2::bigint[])
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- writes: The pending writes of these checkpoints of a thread (namespaces $2, ids $3).
 SELECT w.ns, w.id, w.task, w.slot, w.path, w.n, w.digest, w.data, w.chunks
   FROM unnest($2::text[], $3::text[]) AS k (ns, id)
-  JOIN {schema}.write w ON w.tk = $1::uuid AND w.ns = k.ns AND w.id = k.id;
+  JOIN {schema}.write w ON w.tk = $1::uuid AND w.ns = k.ns AND w.id = k.id
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- chain: Rows from a checkpoint up through its parents, at most $4.
 WITH RECURSIVE up AS (
@@ -343,10 +378,12 @@ WITH RECURSIVE up AS (
       ON c.tk = $1 AND c.ns = $2 AND c.id = up.parent
    WHERE up.depth < $4::int
 )
-SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth;
+SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- heads: The heads of a thread.
-SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns;
+SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- lock_heads: The heads of a thread, which no put moves until the transaction ends. One without a
 -- digest only says that Redis may be ahead of it.
@@ -366,7 +403,8 @@ SELECT ns, bool_or(ahead) FROM (
 SELECT t.tk, t.tenant, t.id, t.user_id, t.session_id, c.ns, c.id
   FROM {schema}.checkpoint c JOIN {schema}.thread t ON t.tk = c.tk
  WHERE c.meta ? 'run_id' AND md5(c.meta ->> 'run_id') = ANY ($2::text[])
-   AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea;
+   AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- remove_checkpoints: Removes these checkpoints (namespaces $2, ids $3) with their writes.
 WITH gone AS (
@@ -468,12 +506,14 @@ SELECT true FROM cleared UNION ALL SELECT true FROM dropped;
 SELECT h.tk, h.ns, h.ahead, extract(epoch FROM h.ahead_at)::float8, h.id
   FROM {schema}.head h
  WHERE h.ahead IS NOT NULL AND ($1::uuid IS NULL OR h.tk = $1)
- ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int;
+ ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- progress: Of these heads, whose spell they are marked with, and how far that is flushed.
 SELECT h.tk, h.ns, h.ahead, h.flushed
   FROM unnest($1::uuid[], $2::text[]) AS k (tk, ns)
-  JOIN {schema}.head h ON h.tk = k.tk AND h.ns = k.ns WHERE h.ahead IS NOT NULL;
+  JOIN {schema}.head h ON h.tk = k.tk AND h.ns = k.ns WHERE h.ahead IS NOT NULL
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- advance: Takes the next entries of these spells to be flushed in this transaction, unless somebody
 -- else has, or a mark is gone: then there are fewer rows than heads.
