@@ -12,6 +12,8 @@ from langgraph_durable_state import (
     CorruptionError,
     DurableSaver,
     DurableStateError,
+    LeaseHeldError,
+    LeaseLostError,
     UnavailableError,
     ValueRefusedError,
     arerun_on_conflict,
@@ -32,6 +34,10 @@ saver.copy_thread("a", "b", latest_only=True)
 with saver as opened:
     assert_type(opened, DurableSaver)
 
+with saver.lease("t", wait=1.0, ttl=10, tenant_id="a") as lease:
+    lease.check()
+    assert_type((lease.thread_id, lease.fence, lease.held), tuple[str, int, bool])
+
 
 def answer() -> int:
     return 1
@@ -40,6 +46,8 @@ def answer() -> int:
 async def aanswer() -> int:
     async with saver as also_opened:
         assert_type(also_opened, DurableSaver)
+        async with also_opened.alease("t") as held:
+            held.check()
     return 1
 
 
@@ -50,6 +58,10 @@ try:
     saver.setup()
 except ConflictError as error:
     assert_type((error.thread, error.expected, error.refused), tuple[str, str | None, str | None])
+except LeaseHeldError as error:
+    assert_type((error.thread, error.holder, error.left), tuple[str, str, float])
+except LeaseLostError as error:
+    assert_type((error.thread, error.fence), tuple[str, int])
 except CorruptionError as error:
     assert_type((error.checkpoint, error.channel), tuple[str, str | None])
 except UnavailableError as error:
@@ -61,4 +73,5 @@ except DurableStateError:
 
 DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
 DurableSaver(5)  # type: ignore[arg-type]
+saver.lease("t", 5)  # type: ignore[call-arg]
 DurableSaver("", colour="red")  # type: ignore[call-arg]
