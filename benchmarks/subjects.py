@@ -104,6 +104,8 @@ class Subject:
         begin = perf_counter()
         result = blocking(*args)
         self.took = perf_counter() - begin
+        if self.kind.behind:  # in the background it would be at the expense of the next subject
+            self.saver.flush()
         return result
 
     async def _timed(self, native: Callable[..., Awaitable[Any]], *args: Any) -> Any:
@@ -139,6 +141,7 @@ class Kind:
         native: whether it is called on its native face.
         shared: whether another saver of the same kind sees the same state.
         postgres, redis: whether it keeps state there.
+        behind: whether something is left to be flushed after a call.
     """
 
     name: str
@@ -148,6 +151,12 @@ class Kind:
     shared: bool = True
     postgres: bool = True
     redis: bool = False
+    behind: bool = False
+
+
+def _write_behind(_: Subject, site: Site, stack: ExitStack) -> Any:
+    saver = DurableSaver(site.postgres, site.redis, prefix=site.prefix, write_policy="write_behind")
+    return stack.enter_context(saver)
 
 
 def _durable_with_redis(_: Subject, site: Site, stack: ExitStack) -> Any:
@@ -208,6 +217,7 @@ def _memory(_: Subject, site: Site, stack: ExitStack) -> Any:
 BLOCKING = (
     Kind("durable + redis", STOCK, _durable_with_redis, redis=True),
     Kind("durable only", STOCK, _durable),
+    Kind("write behind", STOCK, _write_behind, redis=True, behind=True),
     Kind(STOCK, STOCK, _stock),
     Kind("SqliteSaver", STOCK, _sqlite, postgres=False),
     Kind("InMemorySaver", STOCK, _memory, shared=False, postgres=False),

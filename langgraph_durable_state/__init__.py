@@ -8,10 +8,13 @@ from .errors import (
     EvolutionError,
     LeaseHeldError,
     LeaseLostError,
+    StateLostError,
     UnavailableError,
     UsageError,
     ValueRefusedError,
 )
+from .events import Event
+from .health import Health
 from .rerun import arerun_on_conflict, rerun_on_conflict
 from .saver import DurableSaver
 
@@ -21,9 +24,12 @@ __all__ = [
     "CorruptionError",
     "DurableSaver",
     "DurableStateError",
+    "Event",
     "EvolutionError",
+    "Health",
     "LeaseHeldError",
     "LeaseLostError",
+    "StateLostError",
     "UnavailableError",
     "UsageError",
     "ValueRefusedError",

@@ -6,10 +6,12 @@ import asyncio
 import time
 
 from .decisions.keys import thread_of
+from .drivers.background import QUIET
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
 from .errors import UnavailableError
+from .health import Health
 from .words import Place, Thread
 
 FLUSH_SECONDS = 30.0
@@ -20,6 +22,26 @@ class Operations:
     loss."""
 
     _faces: Faces
+
+    # -- health ------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """How the tiers are: state, since when and why, and what this process holds.
+
+        Each tier is asked in one round trip, for no longer than its own time-out; one that failed
+        a moment ago is not asked. It raises for no outage, and needs no tables.
+
+        Raises:
+            ClosedError: if the saver was closed.
+        """
+        return run(self._health_blocking())
+
+    async def _health_blocking(self) -> Health:
+        return await (await self._faces.blocking(install=False)).health()
+
+    async def ahealth(self) -> Health:
+        """How the tiers are; see `health`."""
+        return await (await self._faces.native(install=False)).health()
 
     # -- flushing ----------------------------------------------------------------------------
 
@@ -61,6 +83,8 @@ class Operations:
                 )
             await driver.flusher.drain(thread)
             background.flushed(thread, number)
+            if everyone:
+                await driver.flusher.end_quiet(thread, QUIET)
         return len(left)
 
     def _flush_at_end(self) -> None:
@@ -76,7 +100,8 @@ class Operations:
             self._faces.background.flushed(thread, number)
 
     async def _aflush_at_end(self) -> None:
-        await asyncio.to_thread(self._flush_at_end)
+        if not self._faces.background.idle:
+            await asyncio.to_thread(self._flush_at_end)
 
     # -- losses ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from .words import (
+    Advance,
     Answer,
     ChunkRow,
     Digest,
@@ -52,11 +53,18 @@ class Sql(Protocol):
     ) -> list[list[tuple[Any, ...]]]:
         """The rows of each of several statements, run one after the other in one transaction.
 
-        If `go_on`, asked with the first statement's rows, says no, the others are not run.
+        If `go_on`, asked with the first statement's rows, says no, nothing of it is done.
         """
 
     async def script(self, sql: str) -> None:
         """Runs SQL text that may hold several statements, in one transaction."""
+
+    async def ping(self) -> None:
+        """Asks whether Postgres answers and takes writes.
+
+        Raises:
+            UnavailableError: if it does not.
+        """
 
 
 class Scripts(Protocol):
@@ -100,6 +108,13 @@ class Durable(LeaseTable, Protocol):
 
     async def setup(self) -> None:
         """Installs or upgrades the tables, once, whoever comes first."""
+
+    async def ping(self) -> None:
+        """Asks whether the tier can be used at all, tables aside, in one round trip.
+
+        Raises:
+            UnavailableError: if it cannot.
+        """
 
     async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
         """Stores a batch, at most one put per head, in one round trip; each wins or loses alone."""
@@ -163,6 +178,16 @@ class Durable(LeaseTable, Protocol):
         another than those `accepted` is under way. Returns the head, which has no digest if there
         is none, and the token that it has now; None if `fence` is no longer the lease's."""
 
+    async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
+        """The token that each of these heads is marked with, and the number of the last entry of
+        that spell that is here; without those that are not marked."""
+
+    async def flush(
+        self, advances: Sequence[Advance], batch: Sequence[Put | PutWrites]
+    ) -> list[Outcome] | None:
+        """Stores entries of outboxes, in one transaction with how far that gets their spells; None,
+        and nothing is stored, if somebody else flushed one of them or a mark is gone."""
+
     async def clear_ahead(self, place: Place, token: bytes) -> bool:
         """Says that the hot tier is no longer ahead, if `token` is still what was said; tells
         whether it was."""
@@ -174,6 +199,13 @@ class Durable(LeaseTable, Protocol):
 
 class Hot(Protocol):
     """The tier that serves copies, by digest."""
+
+    async def ping(self) -> None:
+        """Asks whether the tier answers, in one round trip.
+
+        Raises:
+            UnavailableError: if it does not.
+        """
 
     async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         """Brings the copy from `previous` to this put, without the chunks `dropped`; removes an
@@ -228,10 +260,12 @@ class Outbox(Protocol):
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
-        """Takes entries off that are durable now; `flushed` are the heads among them, by namespace
-        and token. How many are left; -1 if somebody else took them off."""
+        """Takes entries off that are durable now, the number of the last being `last`; `flushed`
+        are the heads among them, by namespace and token. How many are left; -1 if these are not
+        the oldest any more."""
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         """Begins to close a spell if nothing is left to flush and nothing came for `quiet`
@@ -247,11 +281,15 @@ class Outbox(Protocol):
     async def guard(self, place: Place, token: bytes) -> None:
         """Notes that the durable head is marked for this spell."""
 
-    async def adopt(self, place: Place, token: bytes) -> None:
-        """Goes on with a spell on a server that was restarted."""
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
+        """Goes on with a spell on a server that was restarted; its next entries have larger
+        numbers than `flushed`."""
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes all that is held of these namespaces, and the thread's outbox."""
+
+    async def depth(self, thread: Thread) -> tuple[int, float]:
+        """How many entries a thread's outbox holds, and for how many seconds the oldest waits."""
 
     async def threads(self) -> list[UUID]:
         """The keys of the threads that have something to flush."""

@@ -25,9 +25,10 @@ from .drivers.background import Background
 from .drivers.blocking import run
 from .drivers.caches import HeadCache, Lately
 from .drivers.clients import PostgresSource, RedisSource, check_sources
+from .drivers.events import EventLog
 from .drivers.faces import Faces
-from .drivers.logged import LoggedEvents
 from .errors import UsageError
+from .events import Observer
 from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
@@ -102,6 +103,9 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         wait_aof: ``(1, 0)`` waits for Redis to have what it acknowledges on its own disk,
             ``(1, 1)`` on a replica's as well (WAITAOF, Redis 7.2+); a restart loses nothing then.
         allow_eviction: accept a Redis whose ``maxmemory-policy`` may evict what it alone holds.
+        observer: called with an `Event` when a tier fails or is back, or something else happens
+            that an operator wants to hear of; on the thread or in the loop that noticed it, so it
+            should be quick. What it raises is logged once and fails nothing.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -135,6 +139,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         outbox_limit: int = 1_000,
         wait_aof: tuple[int, int] | None = None,
         allow_eviction: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
@@ -179,11 +184,11 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             heads=heads,
             recent=recent,
             filled=filled,
+            events=EventLog(observer),
             reader=Reader(blobs, keep=head_cache_bytes > 0),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
             policy=self._settings.policy,
-            events=LoggedEvents(),
             unflushed=background,
             leases=self._leases,
         )

@@ -173,7 +173,7 @@ class ParentGone:
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """The hot tier may be ahead of this head, in the spell ``token``: what is not of that spell
-    must go through the hot tier."""
+    must go through the hot tier. Empty if what is of a spell met a head that is not marked."""
 
     token: bytes
 
@@ -181,9 +181,10 @@ class Ahead:
 @dataclass(frozen=True, slots=True)
 class Stored:
     """The writes are stored. ``repeated`` if the ordinary ones were there already, with chunks of
-    their own: those sent are referred to by nothing."""
+    their own: those sent are referred to by nothing; ``guarded`` as of `Won`."""
 
     repeated: bool = False
+    guarded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +298,9 @@ class Spell:
     ``head`` has no digest if there is none. ``base`` is the digest of the durable head that
     ``chain``, the digests not yet flushed, builds on; None if nobody knew it. ``previous`` is the
     token of a spell that was closing when this one began. ``marked`` if the durable head is known
-    to say so; ``restarted`` if the server that holds
-    it is no longer the one that it was opened on.
+    to say so; ``secured`` if a restart loses nothing of
+    what was acknowledged in it; ``restarted`` if the server that holds it is no longer the one that
+    it was opened on.
     """
 
     token: bytes
@@ -308,6 +310,7 @@ class Spell:
     base: Digest | None
     chain: tuple[Digest, ...]
     marked: bool
+    secured: bool
     restarted: bool
 
 
@@ -374,15 +377,25 @@ Answer = Won | Kept | Stored | Cold | Unfit
 class Entry:
     """One acknowledged item of a thread's outbox, with the claim it is to be flushed under.
 
-    ``token`` is its spell's. ``advances`` if it moved the hot head; ``refused`` if it is only to be
-    kept; not ``guarded`` if the durable head could not be marked before.
+    ``token`` is its spell's, and ``number`` its place among that spell's entries. ``advances`` if
+    it moved the hot head; ``refused`` if it is only to be kept.
     """
 
     item: Put | PutWrites
     token: bytes
+    number: int
     advances: bool = False
     refused: bool = False
-    guarded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """How far a spell's entries are flushed, and will be by what is flushed with this."""
+
+    place: Place
+    token: bytes
+    old: int
+    new: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,6 +370,9 @@ class Proxy:
 
     Args:
         target: URL of a server on TCP; `url` is the same with the proxy's address.
+
+    Attributes:
+        accepted: connections so far.
     """
 
     def __init__(self, target: str) -> None:
@@ -387,6 +390,7 @@ class Proxy:
         self._flowing.set()
         self._delay = 0.0
         self._closed = False
+        self.accepted = 0
         self._threads: list[threading.Thread] = []
         self._spawn(self._accept)
 
@@ -443,6 +447,7 @@ class Proxy:
                 client.close()
                 return
             self._keep(client)
+            self.accepted += 1
             self._spawn(self._serve, client)
 
     def _serve(self, client: socket.socket) -> None:

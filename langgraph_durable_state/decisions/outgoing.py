@@ -1,8 +1,7 @@
 """The stored form of an outbox entry: an acknowledged item that the hot tier alone may hold.
 
 What the hot tier's script decides stands in a prefix that it writes itself: how the put fared
-there (in capitals if the spell is not guarded), the spell's token, and the digest of the head that
-it advanced.
+there, the spell's token, the digest of the head that it advanced, and its number in the spell.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ NEVER: Digest = b"\xff" * 16
 """The digest of no checkpoint: a put that expects it is kept beside the head."""
 
 _TOKEN = 16
-_PREFIX = 1 + _TOKEN + 16
+_NUMBER = 1 + _TOKEN + 16
+_TIME = _NUMBER + 16
+_PREFIX = _TIME + 16
 
 _CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
 
@@ -87,20 +88,20 @@ def read_entry(data: bytes) -> Entry:
         Unsound: if they are not what was written.
         EvolutionError: if they were written by a newer version of this library.
     """
-    kind, token, before = data[:1].lower(), data[1 : 1 + _TOKEN], data[1 + _TOKEN : _PREFIX]
-    guarded = kind == data[:1]
+    kind, token, before = data[:1], data[1 : 1 + _TOKEN], data[1 + _TOKEN : _NUMBER]
     try:
+        number = int(data[_NUMBER:_TIME])
         known, names, ns, id, *fields = ormsgpack.unpackb(data[_PREFIX:])
         if known > FORMAT:
             raise EvolutionError(f"outbox format {known} was written by a newer version")
         place = Place(_read_thread(*names), ns)
         if kind == WRITES:
-            return Entry(_read_writes(place, id, *fields), token, guarded=guarded)
+            return Entry(_read_writes(place, id, *fields), token, number)
         put = _read_put(place, id, *fields)
     except (ValueError, TypeError) as error:
         raise Unsound(None, f"an outbox entry cannot be read ({error})") from error
     put, advances = _decided(replace(put, spell=token), kind, before), kind in _CLAIMS
-    return Entry(put, token, advances, refused=kind == REFUSED, guarded=guarded)
+    return Entry(put, token, number, advances, refused=kind == REFUSED)
 
 
 def _decided(put: Put, kind: bytes, before: bytes) -> Put:

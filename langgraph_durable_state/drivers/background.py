@@ -12,10 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..errors import DurableStateError
 from ..protocols.flushing import THREADS, Flusher
-from ..words import Thread
+from ..words import Put, PutWrites, Thread
 from .blocking import run
 
 QUIET = 2.0
@@ -54,6 +55,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._dirty: dict[Thread, int] = {}
         self._idle: dict[Thread, float] = {}
+        self._unguarded: dict[Thread, list[tuple[int, Put | PutWrites]]] = {}
         self._count = 0
         self._failures = 0
         self._looked = 0.0
@@ -62,11 +64,15 @@ class Background:
         """Starts over in a forked child: what the parent acknowledged the parent flushes."""
         self._begin()
 
-    def add(self, thread: Thread) -> None:
+    def add(self, item: Put | PutWrites, guarded: bool) -> None:
+        # A thread that others left behind has no names.
+        thread = Thread("", "", item.place.thread.key)
         with self._lock:
             self._count += 1
             self._dirty[thread] = self._count
             self._idle.pop(thread, None)
+            if not guarded:
+                self._unguarded.setdefault(thread, []).append((self._count, _light(item)))
         self._wanted.set()
         self.start()
 
@@ -96,6 +102,11 @@ class Background:
         number that grows."""
         with self._lock:
             return dict(self._dirty)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was ever flushed here, and nothing is to be."""
+        return self._thread is None and not self._dirty
 
     def flushed(self, thread: Thread, number: int) -> None:
         """All of a thread is durable that was acknowledged up to `number`."""
@@ -129,9 +140,18 @@ class Background:
 
     def _flush(self, dirty: dict[Thread, int]) -> None:
         if dirty:
-            more = run(self.flusher().flush(dirty))
+            more = run(self.flusher().flush(list(dirty)))
             for thread in dirty.keys() - set(more):
+                self._witness(thread, dirty[thread])
                 self.flushed(thread, dirty[thread])
+
+    def _witness(self, thread: Thread, number: int) -> None:
+        """Looks whether what nobody else knew of has arrived."""
+        with self._lock:
+            known = self._unguarded.pop(thread, [])
+            if later := [(n, item) for n, item in known if n > number]:
+                self._unguarded[thread] = later
+        run(self.flusher().missing([item for n, item in known if n <= number]))
 
     def _close(self) -> None:
         now = time.monotonic()
@@ -179,3 +199,10 @@ def _finish(background: weakref.ref[Background]) -> None:
     if alive is not None and alive.unflushed():
         alive.stop()
         alive.step()
+
+
+def _light(item: Put | PutWrites) -> Put | PutWrites:
+    """An item without what it stores."""
+    if isinstance(item, Put):
+        return replace(item, record=b"", metadata="", chunks=())
+    return replace(item, rows=tuple(replace(r, blob=b"") for r in item.rows), chunks=())

@@ -41,6 +41,23 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(f"{getattr(coro, '__qualname__', coro)} suspended on the blocking face")
 
 
+class Threads:
+    """Implements `Aside`: work runs in a thread of its own, which keeps no process alive."""
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+
+    async def pause(self, seconds: float) -> bool:
+        return not self._closed.wait(seconds)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        threading.Thread(target=run, args=(work,), name="durable_state", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends pauses; work does the rest."""
+        self._closed.set()
+
+
 class BlockingConnections:
     """Implements `Connections` over a `psycopg_pool.ConnectionPool`.
 
@@ -55,6 +72,10 @@ class BlockingConnections:
         self._pool = pool
         self._failures = failures
         self._out: dict[psycopg.Connection[Any], bool] = {}
+
+    @property
+    def most(self) -> int:
+        return self._pool.max_size
 
     async def borrow(self, timeout: float) -> psycopg.Connection[Any]:
         if self.own and self._pool.closed:

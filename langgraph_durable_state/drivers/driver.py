@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import DurableStateError
+from ..health import Health, TierHealth, Waits
 from ..ports import Commits, Durable, Hot, Outbox
 from ..protocols.arbiter import Arbiter
 from ..protocols.behind import Behind
@@ -22,9 +24,11 @@ from ..tiers.outbox import RedisOutbox
 from ..tiers.postgres import PostgresTier
 from ..tiers.redis import RedisTier
 from . import clients
-from .blocking import BlockingConnections, BlockingScriptClient, LeaderAndFollowers
+from .blocking import BlockingConnections, BlockingScriptClient, LeaderAndFollowers, Threads
 from .breaker import Breaker
-from .native import NativeConnections, NativeScriptClient, OneFlusher
+from .checkup import examined
+from .native import NativeConnections, NativeScriptClient, OneFlusher, Tasks
+from .probing import Aside
 from .scripts import GuardedScripts, ScriptClient
 from .sql import Connections, Failures, PooledSql
 
@@ -57,6 +61,7 @@ class Driver:
         commits: Commits,
         hot: Hot | None,
         outbox: Outbox | None,
+        breakers: Breakers,
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.durable = durable
@@ -72,6 +77,28 @@ class Driver:
         self.writer = Writer(shared, durable, commits, copies, behind, self.flusher)
         self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs)
         self.close = close
+        self._shared = shared
+        self._hot = hot
+        self._breakers = breakers
+
+    async def health(self) -> Health:
+        """How the tiers are, each asked once unless its breaker is open."""
+        postgres = await examined(self.durable, self._breakers.postgres)
+        hot = self._hot
+        redis = await examined(hot, self._breakers.redis) if hot else TierHealth("absent")
+        waits = await self.waits()
+        depth, oldest = (waits.depth, waits.oldest) if waits else (None, None)
+        return Health(postgres, redis, depth, oldest, self._shared.heads.health())
+
+    async def waits(self) -> Waits | None:
+        """What waits in the hot tier; None if nothing can, or if it could not be asked."""
+        if self.outbox is None:
+            return None
+        try:
+            found = await self.flusher.waits()
+        except DurableStateError:  # it cannot be reached, or is not installed
+            return None
+        return Waits(sum(depth for depth, _ in found), max((age for _, age in found), default=None))
 
 
 def blocking(
@@ -84,10 +111,13 @@ def blocking(
     """The blocking face's driver. Opens nothing yet."""
     failures = Failures()
     pool, own_pool = clients.blocking_pool(postgres, settings, failures)
-    durable = _durable(BlockingConnections(pool, own_pool, failures), settings, breakers)
+    aside = Threads()
+    connections = BlockingConnections(pool, own_pool, failures)
+    durable = _durable(connections, settings, breakers, aside)
     client, own_client = clients.blocking_redis(redis, settings) if redis else (None, False)
 
     async def close() -> None:
+        aside.close()
         if own_pool:
             pool.close()
         if client is not None and own_client:
@@ -95,8 +125,8 @@ def blocking(
             client.connection_pool.disconnect()
 
     scripts = BlockingScriptClient(client, settings.redis_timeout) if client is not None else None
-    tiers = _hot(scripts, settings, breakers)
-    return Driver(shared, durable, LeaderAndFollowers(durable), *tiers, close)
+    tiers = _hot(scripts, settings, breakers, aside)
+    return Driver(shared, durable, LeaderAndFollowers(durable), *tiers, breakers, close)
 
 
 async def native(
@@ -109,10 +139,13 @@ async def native(
     """The running loop's driver, which goes with it."""
     failures = Failures()
     pool, own_pool = clients.native_pool(postgres, settings, failures)
-    durable = _durable(NativeConnections(pool, own_pool, failures), settings, breakers)
+    aside = Tasks()
+    connections = NativeConnections(pool, own_pool, failures)
+    durable = _durable(connections, settings, breakers, aside)
     client, own_client = clients.native_redis(redis, settings) if redis else (None, False)
 
     async def close() -> None:
+        aside.close()
         if client is not None and own_client:
             await client.aclose()
             await client.connection_pool.disconnect()
@@ -124,8 +157,8 @@ async def native(
     guard = _until_loop_ends(close)
     await anext(guard)
     scripts = NativeScriptClient(client, settings.redis_timeout) if client is not None else None
-    tiers = _hot(scripts, settings, breakers)
-    return Driver(shared, durable, OneFlusher(durable), *tiers, guard.aclose)
+    tiers = _hot(scripts, settings, breakers, aside)
+    return Driver(shared, durable, OneFlusher(durable), *tiers, breakers, guard.aclose)
 
 
 async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
@@ -135,17 +168,19 @@ async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
         await close()
 
 
-def _durable(connections: Connections, settings: Settings, breakers: Breakers) -> PostgresTier:
-    sql = PooledSql(connections, settings.schema, settings.timeout, breakers.postgres)
+def _durable(
+    connections: Connections, settings: Settings, breakers: Breakers, aside: Aside
+) -> PostgresTier:
+    sql = PooledSql(connections, settings.schema, settings.timeout, breakers.postgres, aside)
     return PostgresTier(sql, settings.schema)
 
 
 def _hot(
-    client: ScriptClient | None, settings: Settings, breakers: Breakers
+    client: ScriptClient | None, settings: Settings, breakers: Breakers, aside: Aside
 ) -> tuple[Hot | None, Outbox | None]:
     if client is None:
         return None, None
-    scripts = GuardedScripts(client, breakers.redis, settings.wait_aof)
+    scripts = GuardedScripts(client, breakers.redis, aside, settings.wait_aof)
     prefix, ttl = settings.prefix, settings.hot_ttl
     hot = RedisTier(scripts, prefix, ttl, settings.touch_on_read)
-    return hot, RedisOutbox(scripts, prefix, ttl, settings.outbox_limit)
+    return hot, RedisOutbox(scripts, prefix, ttl, settings.outbox_limit, settings.policy.secured)

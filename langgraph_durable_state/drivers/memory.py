@@ -6,7 +6,7 @@ and after each that changes something, stands a switch point.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from ..decisions import keys, projection
 from ..tiers.outcomes import Seen, Standing, outcome
 from ..tiers.postgres import differing_slot
 from ..words import (
+    Advance,
     ChunkRow,
     Claim,
     Digest,
@@ -48,6 +49,9 @@ class MemoryDurable(MemoryLeases):
         async with Change(self._world, "setup"):
             pass
 
+    async def ping(self) -> None:
+        await self._world.step("ping")
+
     # -- writing -----------------------------------------------------------------------------
 
     async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
@@ -56,6 +60,17 @@ class MemoryDurable(MemoryLeases):
         async with Change(self._world, "commit"):
             barred = {id(item) for item in batch if self.fenced(item)}
             told, later = self._commit(puts, [item for item in writes if id(item) not in barred])
+        return await self._outcomes(batch, puts, writes, told, later, barred)
+
+    async def _outcomes(
+        self,
+        batch: Sequence[Put | PutWrites],
+        puts: Sequence[Put],
+        writes: Sequence[PutWrites],
+        told: Sequence[Told],
+        later: Sequence[Later],
+        barred: Collection[int] = (),
+    ) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {
             id(p): await outcome(self, p, Seen(*t)) for p, t in zip(puts, told, strict=True)
         }
@@ -100,7 +115,7 @@ class MemoryDurable(MemoryLeases):
             if put.mark is not None and referred and keys.mark(referred.row.numbers) != put.mark:
                 return False
         ahead = self._world.rows(put.place.thread).ahead.get(put.place.ns)
-        if (ahead is not None and ahead != put.spell) or self.fenced(put):
+        if ahead != put.spell or self.fenced(put):
             return False
         same = _digest(stored.get((put.place.ns, put.id)))
         return not (put.claim is Claim.ANY and same == put.digest)
@@ -310,10 +325,36 @@ class MemoryDurable(MemoryLeases):
             if self._taken_over(place.thread, fence):
                 return None
             rows = self._world.rows(place.thread)
-            if rows.ahead.get(place.ns) in (None, *accepted):
-                rows.ahead[place.ns] = token
+            have = rows.ahead.get(place.ns)
+            if have != token and have in (None, *accepted):
+                rows.ahead[place.ns], rows.flushed[place.ns] = token, 0
             head = rows.heads.get(place.ns, replace(_NO_HEAD, seq=rows.last(place.ns)))
             return head, rows.ahead[place.ns]
+
+    async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
+        await self._world.step("progress")
+        found = {}
+        for place in places:
+            rows = self._world.rows(place.thread)
+            if place.ns in rows.ahead:
+                found[place] = rows.ahead[place.ns], rows.flushed[place.ns]
+        return found
+
+    async def flush(
+        self, advances: Sequence[Advance], batch: Sequence[Put | PutWrites]
+    ) -> list[Outcome] | None:
+        puts = [item for item in batch if isinstance(item, Put)]
+        writes = [item for item in batch if isinstance(item, PutWrites)]
+        async with Change(self._world, "flush"):
+            for a in advances:
+                rows = self._world.rows(a.place.thread)
+                have = rows.ahead.get(a.place.ns), rows.flushed.get(a.place.ns)
+                if have != (a.token, a.old):
+                    return None
+            for a in advances:
+                self._world.rows(a.place.thread).flushed[a.place.ns] = a.new
+            told, later = self._commit(puts, writes)
+        return await self._outcomes(batch, puts, writes, told, later)
 
     async def clear_ahead(self, place: Place, token: bytes) -> bool:
         async with Change(self._world, "clear_ahead"):

@@ -39,6 +39,8 @@ from .memory_world import Change, HotSpell, World
 
 _NOBODY = b"\x00" * 16
 _UNKNOWN = b"?"
+_NEVER = b"%016d" % 0
+"""There is no clock here."""
 _ON_UNKNOWN = {
     Claim.ANY: outgoing.UNKNOWN,
     Claim.HEAD: outgoing.ADVANCED,
@@ -52,12 +54,14 @@ class MemoryOutbox:
 
     Args:
         world: what the tiers hold.
+        secured: whether a restart loses nothing that this saver acknowledges.
         bound: entries that a thread's outbox may hold.
     """
 
-    def __init__(self, world: World, bound: int = 1_000) -> None:
+    def __init__(self, world: World, secured: bool, bound: int = 1_000) -> None:
         self._world = world
         self._bound = bound
+        self._secured = secured
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -86,14 +90,17 @@ class MemoryOutbox:
         spells = self._world.spells
         spell = spells.get(place)
         if spell is not None and spell.phase is Phase.OPEN:
-            return spell if spell.server == self._world.server else Unfit.RESTARTED
+            if spell.server != self._world.server:
+                return Unfit.RESTARTED
+            spell.secured &= self._secured
+            return spell
         if spell is not None and spell.phase is Phase.OPENING:
             if opened is None or spell.token != token:
                 return Cold(spell.token, spell.previous)
             spell.phase, spell.server = Phase.OPEN, self._world.server
             spell.head = opened.head or Head("", 0, _UNKNOWN)
             spell.base = opened.head.digest if opened.head else None
-            spell.marked = opened.marked
+            spell.marked, spell.secured = opened.marked, self._secured
             return spell
         previous = spell.token if spell else b""
         spells[place] = HotSpell(token, Phase.OPENING, previous)
@@ -125,10 +132,10 @@ class MemoryOutbox:
     def _push(
         self, item: Put | PutWrites, spell: HotSpell, how: bytes, before: bytes = b""
     ) -> None:
-        how = how if spell.marked else how.upper()
-        stored = how + spell.token + (before or _NOBODY) + outgoing.pack_item(item)
-        entries = self._world.outboxes.setdefault(item.place.thread.key, [])
         self._world.appended += 1
+        number = b"%016d" % self._world.appended + _NEVER
+        stored = how + spell.token + (before or _NOBODY) + number + outgoing.pack_item(item)
+        entries = self._world.outboxes.setdefault(item.place.thread.key, [])
         entries.append((self._world.appended, outgoing.read_entry(stored)))
 
     async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
@@ -154,9 +161,9 @@ class MemoryOutbox:
                     held[key] = kept, tuple(c for c in item.chunks if c.no in row.numbers)
                     news = True
             if not news:
-                return Stored(repeated=True)
+                return Stored(repeated=True, guarded=spell.marked)
             self._push(item, spell, outgoing.WRITES)
-            return Stored()
+            return Stored(guarded=spell.marked)
 
     async def raise_fence(self, thread: Thread, fence: int) -> None:
         async with Change(self._world, HOT + "fence"):
@@ -210,6 +217,7 @@ class MemoryOutbox:
             spell.base,
             spell.chain,
             spell.marked,
+            spell.secured,
             restarted,
         )
 
@@ -228,11 +236,14 @@ class MemoryOutbox:
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
         async with Change(self._world, HOT + "ack"):
             entries = self._world.outboxes.get(thread.key, [])
             if not entries or entries[0][0] != first:
+                return -1
+            if len(entries) < count or entries[count - 1][1].number != last:
                 return -1
             for (ns, token), digests in flushed.items():
                 spell = self._world.spells.get(Place(thread, ns))
@@ -244,6 +255,10 @@ class MemoryOutbox:
             else:
                 del self._world.outboxes[thread.key]
             return len(left)
+
+    async def depth(self, thread: Thread) -> tuple[int, float]:
+        await self._world.step(HOT + "depth")
+        return len(self._world.outboxes.get(thread.key, ())), 0.0
 
     async def threads(self) -> list[UUID]:
         await self._world.step(HOT + "threads")
@@ -286,7 +301,7 @@ class MemoryOutbox:
             if spell is not None and spell.token == token:
                 spell.marked = True
 
-    async def adopt(self, place: Place, token: bytes) -> None:
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
         async with Change(self._world, HOT + "adopt"):
             spell = self._world.spells.get(place)
             if spell is not None and spell.token == token:

@@ -41,11 +41,12 @@ class Checkpoint:
 @dataclass
 class Rows:
     """All rows of one thread. ``thread`` is its entry, None if it has none; ``ahead`` are the
-    tokens of heads that the hot tier may be ahead of."""
+    tokens of heads that the hot tier may be ahead of, ``flushed`` how far they are flushed."""
 
     thread: Thread | None = None
     heads: dict[str, Head] = field(default_factory=dict)
     ahead: dict[str, bytes] = field(default_factory=dict)
+    flushed: dict[str, int] = field(default_factory=dict)
     checkpoints: dict[Ids, Checkpoint] = field(default_factory=dict)
     writes: dict[tuple[str, str, str, int], WriteRow] = field(default_factory=dict)
     chunks: dict[int, ChunkRow] = field(default_factory=dict)
@@ -107,6 +108,7 @@ class HotSpell:
     base: Digest | None = b""
     chain: tuple[Digest, ...] = ()
     marked: bool = True
+    secured: bool = True
     server: int = 0
 
 

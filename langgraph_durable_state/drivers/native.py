@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import psycopg
@@ -22,6 +22,27 @@ from .scripts import WAIT_SHARE, on_disk
 from .sql import PATIENCE, Failures, OverloadError, Rows, bounded, has_rows
 
 
+class Tasks:
+    """Implements `Aside`: work is a task of the running loop."""
+
+    def __init__(self) -> None:
+        self._started: set[asyncio.Task[None]] = set()
+
+    async def pause(self, seconds: float) -> bool:
+        await asyncio.sleep(seconds)
+        return True
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._started.add(task)
+        task.add_done_callback(self._started.discard)
+
+    def close(self) -> None:
+        """Cancels what runs."""
+        for task in list(self._started):
+            task.cancel()
+
+
 class NativeConnections:
     """Implements `Connections` over a `psycopg_pool.AsyncConnectionPool` of the running loop.
 
@@ -36,6 +57,10 @@ class NativeConnections:
         self._pool = pool
         self._failures = failures
         self._out: dict[psycopg.AsyncConnection[Any], bool] = {}
+
+    @property
+    def most(self) -> int:
+        return self._pool.max_size
 
     async def borrow(self, timeout: float) -> psycopg.AsyncConnection[Any]:
         if self.own and self._pool.closed:

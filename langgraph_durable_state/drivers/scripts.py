@@ -10,6 +10,7 @@ from redis import exceptions
 from ..errors import UnavailableError
 from ..tiers.statements import script
 from .breaker import Breaker
+from .probing import Aside, probe_aside
 
 T = TypeVar("T")
 
@@ -60,39 +61,56 @@ class GuardedScripts:
     Args:
         client: one face's, with its own time-outs.
         breaker: this tier's.
+        aside: what the face does beside calls.
         wait_aof: how many servers, this one and replicas, must have what is appended on disk
             before it counts; None for not to wait.
     """
 
     def __init__(
-        self, client: ScriptClient, breaker: Breaker, wait_aof: tuple[int, int] | None = None
+        self,
+        client: ScriptClient,
+        breaker: Breaker,
+        aside: Aside,
+        wait_aof: tuple[int, int] | None = None,
     ) -> None:
         self._client = client
         self._breaker = breaker
+        self._aside = aside
         self._wait_aof = wait_aof
         self._shas: dict[str, str] = {}
 
     async def call(self, name: str, keys: Sequence[str], args: Sequence[bytes | str | int]) -> Any:
-        return await self._guarded(self._call(name, keys, args))
+        self._check()
+        return await self._told(name, self._call(name, keys, args))
 
     async def find(self, pattern: str) -> list[str]:
-        names = await self._guarded(self._client.scan(pattern))
+        self._check()
+        names = await self._told("scan", self._client.scan(pattern))
         return [name.decode("ascii", "replace") for name in names]
 
-    async def _guarded(self, asked: Coroutine[Any, Any, T]) -> T:
+    def _check(self) -> None:
+        """Raises UnavailableError if Redis failed a moment ago."""
         if not self._breaker.admits():
-            asked.close()
             raise UnavailableError("redis", self._breaker.refusal())
+
+    async def _probe(self) -> None:
+        try:
+            await self._told("ping", self._call("ping", (), ()))
+        except UnavailableError:
+            pass  # the breaker knows
+
+    async def _told(self, name: str, asked: Coroutine[Any, Any, T]) -> T:
+        """What Redis answers; the breaker is told how it went."""
         try:
             answer = await asked
         except Exception as error:
             # Whatever a client raises: what fails here must fail nothing else.
-            if isinstance(error, exceptions.ResponseError):
-                self._breaker.refused(error)
-            else:
-                self._breaker.failed(error)
+            if isinstance(error, (exceptions.ResponseError, NotOnDiskError)):
+                self._breaker.refused(error, name)
+            elif self._breaker.failed(error):
+                probe_aside(self._breaker, self._aside, self._probe)
             raise UnavailableError("redis", str(error) or type(error).__name__) from error
-        self._breaker.succeeded()
+        self._breaker.succeeded(name)
         return answer
 
     async def _call(self, name: str, keys: Sequence[str], args: Sequence[bytes | str | int]) -> Any:

@@ -6,6 +6,7 @@ suspend.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ from ..errors import DurableStateError, NumberTakenError, UnavailableError, Usag
 from ..tiers.arrays import KINDS, Array
 from ..tiers.statements import queries
 from .breaker import Breaker
+from .probing import PROBE_SECONDS, Aside, probe_aside
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -25,6 +27,12 @@ Rows = list[tuple[Any, ...]]
 RETRIES_ON_RACE = 5
 """Serialization failures and deadlocks are tried again; they are possible only under another
 isolation level than Postgres's default, or beside other users of the tables."""
+
+_RACE_PAUSE = 0.01
+_DEAD_PAUSE = 0.1
+"""Seconds at most before another try: after a race, twice as long after each further one; after
+more dead connections than a pool can have held. Drawn at random, so that those who met do not meet
+again."""
 
 
 class DeadlineError(psycopg.OperationalError):
@@ -69,10 +77,13 @@ PATIENCE = 0.25
 class Connections(Protocol):
     """A pool of one face, with the verbs that this face does its own way.
 
-    `own` tells whether its sessions are used for nothing else.
+    `own` tells whether its sessions are used for nothing else, `most` how many there can be.
     """
 
     own: bool
+
+    @property
+    def most(self) -> int: ...
 
     async def borrow(self, timeout: float) -> Any:
         """A connection in autocommit.
@@ -107,15 +118,22 @@ class PooledSql:
         schema: of the tables.
         timeout: seconds that one operation may take in all.
         breaker: this tier's.
+        aside: what the face does beside calls.
     """
 
     def __init__(
-        self, connections: Connections, schema: str, timeout: float, breaker: Breaker
+        self,
+        connections: Connections,
+        schema: str,
+        timeout: float,
+        breaker: Breaker,
+        aside: Aside,
     ) -> None:
         self._connections = connections
         self._queries = queries(schema)
         self._timeout = timeout
         self._breaker = breaker
+        self._aside = aside
 
     async def fetch(self, name: str, params: Sequence[object]) -> Rows:
         async def work(ask: _Ask) -> Rows:
@@ -134,7 +152,8 @@ class PooledSql:
             for name, params in steps:
                 rows.append(await ask(self._queries[name], params))
                 if len(rows) == 1 and go_on is not None and not go_on(rows[0]):
-                    break
+                    await ask("ROLLBACK")
+                    return rows
             await ask("COMMIT")
             return rows
 
@@ -148,16 +167,36 @@ class PooledSql:
 
         await self._guarded(work)
 
+    async def ping(self) -> None:
+        await self._guarded(self._answers)
+
+    async def _answers(self, ask: _Ask) -> None:
+        if not (await ask(self._queries["ping"], ()))[0][0]:
+            raise errors.ReadOnlySqlTransaction("it takes no writes now")
+
+    async def _probe(self) -> None:
+        try:
+            await self._told(self._answers, min(self._timeout, PROBE_SECONDS))
+        except DurableStateError:
+            pass  # the breaker knows
+
     async def _guarded(self, work: Callable[[_Ask], Awaitable[T]]) -> T:
         """`work` on a connection, unless Postgres failed a moment ago."""
         if not self._breaker.admits():
             raise UnavailableError("postgres", self._breaker.refusal())
+        return await self._told(work, self._timeout)
+
+    async def _told(self, work: Callable[[_Ask], Awaitable[T]], timeout: float) -> T:
+        """`work` on a connection; the breaker is told how it went."""
         try:
-            result = await self._persist(work, time.monotonic() + self._timeout)
+            result = await self._persist(work, time.monotonic() + timeout)
         except Exception as error:
             known = translated(error)
-            if isinstance(known, UnavailableError) and not isinstance(error, _BUSY):
-                self._breaker.failed(error)
+            if isinstance(error, OverloadError):
+                pass  # Postgres was not asked
+            elif isinstance(known, UnavailableError) and not isinstance(error, _BUSY):
+                if self._breaker.failed(error):
+                    probe_aside(self._breaker, self._aside, self._probe)
             else:
                 self._breaker.succeeded()
             if known is error:
@@ -168,7 +207,7 @@ class PooledSql:
 
     async def _persist(self, work: Callable[[_Ask], Awaitable[T]], until: float) -> T:
         """`work` on a connection; again on another while connections turn out to be dead."""
-        races = 0
+        races = dead = 0
         while True:
             connection = await self._connections.borrow(max(until - time.monotonic(), 0.01))
             try:
@@ -177,15 +216,26 @@ class PooledSql:
                 if isinstance(error, DeadlineError):
                     await self._connections.close_one(connection)
                     raise
-                races += is_race(error)
-                dead = is_dead(connection, error)
-                if dead:
+                if is_dead(connection, error):
+                    dead += 1
                     await self._connections.close_one(connection)
-                again = dead or (is_race(error) and races <= RETRIES_ON_RACE)
-                if not again or time.monotonic() > until:
+                elif is_race(error) and races < RETRIES_ON_RACE:
+                    races += 1
+                else:
+                    raise
+                if time.monotonic() > until:
                     raise
             finally:
                 await self._connections.give_back(connection)
+            if pause := self._pause(races, dead):
+                await self._aside.pause(pause)
+
+    def _pause(self, races: int, dead: int) -> float:
+        """Seconds to wait before the next try."""
+        longest = _RACE_PAUSE * 2 ** (races - 1) if races else 0.0
+        if dead > self._connections.most:
+            longest = max(longest, _DEAD_PAUSE)
+        return longest * random.random()
 
     async def _asker(self, connection: Any, until: float) -> _Ask:
         """Statements are prepared, but not behind a pooler, where the session changes."""
@@ -287,7 +337,7 @@ def translated(error: Exception) -> Exception:
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
 """In libpq's words, which carry no code while a connection is made: trying again is no use."""
 
-_BUSY = (OverloadError, errors.LockNotAvailable, errors.QueryCanceled)
+_BUSY = (errors.LockNotAvailable, errors.QueryCanceled)
 """Postgres is there and answers, only not this: other threads need not be refused."""
 
 

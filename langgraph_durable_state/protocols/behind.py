@@ -83,7 +83,8 @@ class Behind:
             )
             opened = None
             if isinstance(answer, (Won, Kept)):
-                self._shared.unflushed.add(place.thread)
+                guarded = not isinstance(answer, Won) or answer.guarded
+                self._shared.unflushed.add(item, guarded)
                 return made, answer
             if isinstance(answer, Cold):
                 token, whole = answer.token, True
@@ -159,17 +160,12 @@ class Behind:
         kept = await self._outbox.append(whole.put, step, spell.token, None, refused=True)
         if kept is Unfit.FENCED:
             return Fenced()
-        self._shared.unflushed.add(made.put.place.thread)
+        self._shared.unflushed.add(whole.put, spell.marked)
         return Lost(spell.head.id or None, kept=isinstance(kept, Kept))
 
     def _emit_queued(self, put: Put) -> None:
-        self._shared.events.emit(
-            "queued",
-            thread=put.place.thread.id,
-            namespace=put.place.ns,
-            checkpoint=put.id,
-            detail="Postgres cannot be reached; Redis holds what is put from here on",
-        )
+        detail = "Postgres cannot be reached"
+        self._shared.events.emit("queued", detail, place=put.place, checkpoint=put.id)
 
     # -- writes ------------------------------------------------------------------------------
 
@@ -184,7 +180,7 @@ class Behind:
             answer = await self._outbox.append_writes(item, token, opened)
             opened = None
             if isinstance(answer, Stored):
-                self._shared.unflushed.add(item.place.thread)
+                self._shared.unflushed.add(item, answer.guarded)
                 return answer
             if isinstance(answer, Cold):
                 token = answer.token

@@ -6,36 +6,45 @@ A drained put that finds the durable head moved is kept beside it and reported, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
 
 from ..decisions import keys
+from ..decisions.codec import Unsound
 from ..decisions.outgoing import NEVER
-from ..errors import UnavailableError
+from ..errors import DurableStateError, EvolutionError, UnavailableError
 from ..ports import Durable, Outbox
 from ..words import (
+    Advance,
     Ahead,
     Claim,
     Digest,
     Entry,
-    Kept,
     Lost,
     Outcome,
     Outgoing,
     ParentGone,
     Place,
     Put,
-    Stored,
+    PutWrites,
     Thread,
-    Won,
 )
 from .shared import Shared
 
 BATCH = 64
 """Entries of one thread that are taken at once."""
 
+ROUND = 32
+"""Threads that are flushed together."""
+
 THREADS = 1_000
 """Marked heads that are looked at in one go."""
+
+
+Marks = Mapping[Place, tuple[bytes, int]]
+"""The token that each head is marked with, and how far that spell is flushed."""
 
 
 @dataclass
@@ -46,6 +55,7 @@ class Taken:
         thread, out: which, as taken.
         at: how many of them are done.
         flushed: digests of the heads among those, by namespace and token.
+        dead: places and tokens of spells that have lost.
     """
 
     thread: Thread
@@ -54,17 +64,38 @@ class Taken:
     flushed: defaultdict[tuple[str, bytes], list[Digest]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    dead: set[tuple[Place, bytes]] = field(default_factory=set)
 
     def wave(self) -> Sequence[Entry]:
-        """The entries that may go together next: at most one put per head."""
-        heads: set[Place] = set()
+        """The entries that may go together next: at most one put per head, and each row of writes
+        once; all of one place from one spell."""
+        seen: set[object] = set()
+        tokens: dict[Place, bytes] = {}
         rest = self.out.entries[self.at :]
         for i, entry in enumerate(rest):
-            if isinstance(entry.item, Put):
-                if entry.item.place in heads:
-                    return rest[:i]
-                heads.add(entry.item.place)
+            names = _names(entry.item)
+            other = tokens.setdefault(entry.item.place, entry.token) != entry.token
+            if other or not seen.isdisjoint(names):
+                return rest[:i]
+            seen.update(names)
         return rest
+
+    def done(self, entry: Entry, advanced: bool) -> None:
+        """An entry is stored, and has advanced the durable head if it did the hot one."""
+        self.at += 1
+        if advanced and entry.advances and isinstance(entry.item, Put):
+            self.flushed[entry.item.place.ns, entry.token].append(entry.item.digest)
+
+
+def _is_marked(marks: Marks, entry: Entry) -> bool:
+    return marks.get(entry.item.place, (b"", 0))[0] == entry.token
+
+
+def _names(item: Put | PutWrites) -> set[object]:
+    """What may be stored once in a statement."""
+    if isinstance(item, Put):
+        return {item.place}
+    return {(item.place, item.id, row.task, row.slot) for row in item.rows}
 
 
 class Flusher:
@@ -99,82 +130,150 @@ class Flusher:
         while (out := await self._outbox.take(thread, b"", BATCH)) is not None and out.entries:
             taken = Taken(thread, out)
             await self._store([taken])
-            await self._ack(taken, b"")
-            if not out.left:
+            if not await self._ack(taken, b""):
                 return
 
-    async def flush(self, threads: Iterable[Thread]) -> list[Thread]:
+    async def flush(self, threads: Sequence[Thread]) -> list[Thread]:
         """Flushes a round of several threads together; those that have more are returned.
+
+        One that cannot be flushed for a reason of its own holds up no other: that is an event.
 
         Raises:
             UnavailableError: if either tier cannot be reached.
         """
+        more: list[Thread] = []
+        for at in range(0, len(threads), ROUND):
+            more += await self._flush_round(threads[at : at + ROUND])
+        return more
+
+    async def _flush_round(self, threads: Sequence[Thread]) -> list[Thread]:
         taken, more = [], []
         for thread in threads:
-            out = await self._outbox.take(thread, self._holder, BATCH)
+            try:
+                out = await self._outbox.take(thread, self._holder, BATCH)
+            except (Unsound, EvolutionError) as error:
+                self._failed(thread, error)
+                continue
             if out is None:
                 more.append(thread)
             elif out.entries:
                 taken.append(Taken(thread, out))
-        if taken:
-            await self._store(taken)
-        for one in taken:
+        for one in await self._stored(taken):
             if await self._ack(one, self._holder):
                 more.append(one.thread)
         return more
 
+    async def _stored(self, taken: Sequence[Taken]) -> Sequence[Taken]:
+        """Commits all together, or, if that is refused, each for itself; those that could be."""
+        try:
+            await self._store(taken)
+            return taken
+        except UnavailableError:
+            raise
+        except DurableStateError as error:
+            if len(taken) == 1:
+                self._failed(taken[0].thread, error)
+                return []
+        return [one for each in taken for one in await self._stored([each])]
+
+    def _failed(self, thread: Thread, error: Exception) -> None:
+        """What is in the outbox stays there; the outbox of its thread is looked at again when
+        something is added to it, or its mark is found."""
+        named = thread if thread.id else replace(thread, id=thread.key.hex)
+        self._shared.events.emit("flush_failed", str(error), place=Place(named, ""))
+
     async def _ack(self, taken: Taken, holder: bytes) -> int:
+        out = taken.out
+        last = out.entries[-1].number
         return await self._outbox.ack(
-            taken.thread, holder, taken.out.first, len(taken.out.entries), taken.flushed
+            taken.thread, holder, out.first, len(out.entries), last, taken.flushed
         )
 
     async def _store(self, taken: Sequence[Taken]) -> None:
-        """Commits in waves, each of which has at most one put per head."""
-        while True:
-            waves = [(one, entry) for one in taken for entry in one.wave()]
-            if not waves:
-                return
-            await self._guard(entry for _, entry in waves if not entry.guarded)
-            outcomes = await self._durable.commit([entry.item for _, entry in waves])
-            for (one, entry), outcome in zip(waves, outcomes, strict=True):
-                await self._settle(one, entry, outcome)
-                one.at += 1
+        """Commits in waves: of each thread what may go together, of all threads at once."""
+        while left := [one for one in taken if one.at < len(one.out.entries)]:
+            waves = {one.thread: one.wave() for one in left}
+            places = {entry.item.place: None for wave in waves.values() for entry in wave}
+            marks = await self._durable.progress(list(places))
+            batch: list[tuple[Taken, Entry]] = []
+            for one in left:
+                fit = takewhile(partial(_is_marked, marks), waves[one.thread])
+                ready = [(one, entry) for entry in fit]
+                batch += ready
+                if not ready:
+                    await self._store_stray(one, waves[one.thread][0], marks)
+            await self._store_marked(batch, marks)
 
-    async def _guard(self, entries: Iterable[Entry]) -> None:
-        """Marks the durable heads of spells that were opened while Postgres could not be asked."""
-        for place, token in {(entry.item.place, entry.token): None for entry in entries}:
-            marked = await self._durable.mark_ahead(place, token, [token])
-            if marked is not None and marked[1] == token:
-                await self._outbox.guard(place, token)
+    async def _store_marked(self, batch: Sequence[tuple[Taken, Entry]], marks: Marks) -> None:
+        """Commits entries of spells that the durable heads are marked with, those that another
+        flusher has stored already left out."""
+        news = [entry for _, entry in batch if entry.number > marks[entry.item.place][1]]
+        last = {entry.item.place: entry.number for entry in news}
+        advances = [Advance(place, *marks[place], number) for place, number in last.items()]
+        outcomes: list[Outcome] | None = []
+        if news:
+            outcomes = await self._durable.flush(advances, [entry.item for entry in news])
+        if outcomes is None:
+            return  # another was faster, or a mark is gone: look again
+        told = {id(entry): outcome for entry, outcome in zip(news, outcomes, strict=True)}
+        for one, entry in batch:
+            await self._settle(one, entry, told.get(id(entry)))
 
-    async def _settle(self, taken: Taken, entry: Entry, outcome: Outcome) -> None:
+    async def _settle(self, one: Taken, entry: Entry, outcome: Outcome | None) -> None:
         item = entry.item
-        if not isinstance(item, Put) or entry.refused or isinstance(outcome, (Kept, Stored)):
+        if outcome is None and isinstance(item, Put):
+            outcome = await self._as_stored(item)
+        failed = isinstance(outcome, (Lost, ParentGone, Ahead)) and not entry.refused
+        one.done(entry, advanced=not failed)
+        if failed and isinstance(item, Put) and outcome is not None:
+            one.dead.add((item.place, entry.token))
+            await self._durable.clear_ahead(item.place, entry.token)
+            await self._outbox.discard(item.place, entry.token, b"")
+            self._report(item, outcome)
+
+    async def _as_stored(self, put: Put) -> Outcome | None:
+        """What became of a put that another flusher stored, who may have died before he told."""
+        found = await self._durable.read(put.place, put.id, b"", None)
+        if found is None or found.row is None or not found.row.refused:
+            return None  # stored, and perhaps pruned since
+        head = await self._durable.read(put.place, None, b"", -1)
+        return Lost(head.head.id if head else None)
+
+    async def _store_stray(self, one: Taken, entry: Entry, marks: Marks) -> None:
+        """An entry whose spell the durable head is not marked with: the head could not be reached
+        when the spell began, or was set back, or the spell has lost, or the thread is gone."""
+        place = entry.item.place
+        if place not in marks and (place, entry.token) not in one.dead:
+            still = await self._outbox.take(one.thread, b"", 1)
+            if still is None or still.first != one.out.first:
+                one.at = len(one.out.entries)  # erased, or flushed by another
+                return
+            marked = await self._durable.mark_ahead(place, entry.token, [entry.token])
+            if marked is not None and marked[1] == entry.token:
+                await self._outbox.guard(place, entry.token)
             return
-        if isinstance(outcome, Won):
-            if entry.advances:
-                taken.flushed[item.place.ns, entry.token].append(item.digest)
-            return
+        item = entry.item
+        if isinstance(item, Put):
+            spell = marks[place][0] if place in marks else None
+            item = replace(item, claim=Claim.HEAD, expected=NEVER, spell=spell)
+        outcome = (await self._durable.commit([item]))[0]
         if isinstance(outcome, Ahead):
-            # Another spell has begun since: this one was not known to Postgres.
-            aside = replace(item, claim=Claim.HEAD, expected=NEVER, spell=outcome.token)
-            outcome = (await self._durable.commit([aside]))[0]
-        await self._durable.clear_ahead(item.place, entry.token)
-        await self._outbox.discard(item.place, entry.token, b"")
-        self._report(item, outcome)
+            return  # marked meanwhile: look again
+        one.done(entry, advanced=False)
+        if isinstance(item, Put) and not entry.refused:
+            self._report(item, outcome)
 
     def _report(self, put: Put, outcome: Outcome) -> None:
         kept = isinstance(outcome, Lost) and outcome.kept
         actual = outcome.actual if isinstance(outcome, Lost) else None
-        gone = "what it is made from is gone" if isinstance(outcome, ParentGone) else "it is gone"
-        self._shared.events.emit(
-            "branch_kept" if kept else "state_lost",
-            thread=put.place.thread.id,
-            namespace=put.place.ns,
-            checkpoint=put.id,
-            detail=f"it was acknowledged by Redis, but the durable head is {actual} now"
-            + ("; it is kept beside it" if kept else f"; {gone}"),
-        )
+        if kept:
+            detail = "Redis had acknowledged it"
+            self._shared.events.emit(
+                "branch_kept", detail, place=put.place, checkpoint=put.id, head=actual
+            )
+            return
+        detail = f"Redis had acknowledged {put.id}, and what it is made from is gone"
+        self._shared.events.emit("state_lost", detail, place=put.place, checkpoint=actual)
 
     # -- before a thread is read or changed as a whole ---------------------------------------
 
@@ -207,20 +306,22 @@ class Flusher:
         for waiting in await self._durable.ahead(thread.key, THREADS):
             await self.close(waiting.place, waiting.token, 0.0)
 
-    async def erase(self, thread: Thread, namespaces: Sequence[str], needed: bool) -> None:
-        """Removes all that the hot tier holds of these namespaces of a thread that is gone.
+    async def erase(self, thread: Thread, namespaces: Sequence[str], needed: bool) -> bool:
+        """Removes all that the hot tier holds of these namespaces of a thread that is gone; whether
+        it can have held something alone.
 
         Raises:
             UnavailableError: if it cannot be reached, and is `needed`: what it held alone would be
                 in its outbox for ever.
         """
         if self._hot is None and not needed:
-            return
+            return False
         try:
             await self._outbox.erase(thread, sorted({"", *namespaces}))
         except UnavailableError:
             if needed:
                 raise
+        return needed or self._shared.policy.asks_hot
 
     async def end_quiet(self, thread: Thread, quiet: float) -> None:
         """Ends the spells of a thread for which nothing came for `quiet` seconds."""
@@ -231,6 +332,38 @@ class Flusher:
         """The threads whose heads were marked before then (seconds of the epoch)."""
         found = await self._durable.ahead(None, limit)
         return list(dict.fromkeys(w.place.thread for w in found if w.since < before))
+
+    async def missing(self, items: Sequence[Put | PutWrites]) -> None:
+        """Reports those of these items that are not durable: nobody else knows of them."""
+        for item in items:
+            found = await self._durable.read(item.place, item.id, b"", None)
+            there = found is not None and found.row is not None
+            if isinstance(item, PutWrites):
+                page = await self._durable.rest(item.place, [item.id], (), ())
+                stored = page.writes.get((item.place.ns, item.id), ())
+                there = {row.task for row in item.rows} <= {row.task for row in stored}
+            if not there:
+                head = await self._durable.read(item.place, None, b"", -1)
+                self._shared.events.emit(
+                    "state_lost",
+                    f"Redis took {item.id} while Postgres was down, and no longer has it",
+                    place=item.place,
+                    checkpoint=head.head.id if head else None,
+                )
+
+    async def waits(self) -> list[tuple[int, float]]:
+        """Of each thread that has something to flush, how many entries, and for how many seconds
+        the oldest waits.
+
+        Raises:
+            UnavailableError: if the hot tier cannot be reached.
+        """
+        try:
+            threads = await self.left_behind(THREADS, float("inf"))
+        except UnavailableError:
+            threads = [Thread("", "", key) for key in await self._outbox.threads()]
+        found = [await self._outbox.depth(thread) for thread in threads]
+        return [(depth, age) for depth, age in found if depth]
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         """Ends a spell in which nothing came for `quiet` seconds; tells whether it did."""

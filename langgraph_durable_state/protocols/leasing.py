@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..errors import LeaseLostError, UnavailableError
 from ..ports import LeaseTable, Outbox
-from ..words import Granted, Occupied, Thread
+from ..words import Granted, Occupied, Place, Thread
 from .leases import Leases
 from .runs import Run
 from .shared import Shared
@@ -96,5 +96,5 @@ def fence_of(leases: Leases, thread: Thread, *runs: Run | None) -> int | None:
 def lose(shared: Shared, thread: Thread, fence: int, why: str) -> LeaseLostError:
     """Notes that a lease is lost; the error for whoever held it."""
     if shared.leases.lose(thread, fence):
-        shared.events.emit("lease_lost", thread=thread.id, detail=f"fence {fence}: {why}")
+        shared.events.emit("lease_lost", f"fence {fence}: {why}", place=Place(thread, ""))
     return LeaseLostError(thread=thread.id, fence=fence)

@@ -43,8 +43,12 @@ class Upkeep:
         self._blobs = blobs
 
     async def delete_thread(self, thread: Thread) -> None:
+        # Namespaces that only the hot tier knows of are found once they are in the durable one.
+        await self._flusher.settle(thread)
         ahead = await self._durable.delete_thread(thread)
-        await self._flusher.erase(thread, list(ahead), needed=any(ahead.values()))
+        if await self._flusher.erase(thread, list(ahead), needed=any(ahead.values())):
+            # What a flush under way had taken before may have been stored in between.
+            await self._durable.delete_thread(thread)
 
     async def delete_for_runs(
         self, serializer: Serializer, tenant: str, run_ids: Sequence[str]

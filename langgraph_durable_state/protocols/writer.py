@@ -31,6 +31,7 @@ from ..words import (
     Put,
     PutWrites,
     Stored,
+    Thread,
     Won,
 )
 from .behind import Behind
@@ -222,9 +223,24 @@ class Writer:
         self, behind: Behind, made: Draft, serializer: Serializer, durably: bool
     ) -> tuple[Draft, Outcome, bool]:
         made, outcome = await behind.put(made, serializer)
-        if durably:
-            await self._flusher.drain(made.put.place.thread)
+        drained = not durably or await self._drained(made.put.place.thread)
+        if not drained and isinstance(outcome, Won):
+            outcome = replace(outcome, guarded=False)  # what follows is marked
         return made, outcome, True
+
+    async def _drained(self, thread: Thread) -> bool:
+        """Makes durable what the hot tier took; tells whether it could, and need not.
+
+        Raises:
+            UnavailableError: if it could not and must.
+        """
+        try:
+            await self._flusher.drain(thread)
+        except UnavailableError as error:
+            if error.tier != "postgres" or not self._policy.queues:
+                raise
+            return False
+        return True
 
     async def _without_hot(
         self, made: Draft, serializer: Serializer, ahead: Ahead, down: UnavailableError | None
@@ -235,14 +251,9 @@ class Writer:
             raise down or UnavailableError(
                 "redis", f"it may be ahead of Postgres in thread {place.thread.id!r}"
             )
-        if await self._durable.clear_ahead(place, ahead.token):
-            self._shared.events.emit(
-                "state_lost",
-                thread=place.thread.id,
-                namespace=place.ns,
-                checkpoint=made.put.parent,
-                detail="Redis cannot be asked; the run goes on from the durable head",
-            )
+        detail = "Redis cannot be asked; the run goes on from the durable head"
+        self._shared.events.emit("state_lost", detail, place=place, checkpoint=made.put.parent)
+        await self._durable.clear_ahead(place, ahead.token)
         made = made.marked(serializer, self._shared.blobs, HOT_LOST)
         made, outcome = await self._submit(made, serializer)
         if isinstance(outcome, Ahead):
@@ -333,7 +344,7 @@ class Writer:
         if run is not None:
             run.hot = True
         if durably:
-            await self._flusher.drain(made.place.thread)
+            await self._drained(made.place.thread)
         return item, outcome, True
 
     async def _may_be_ahead(self, place: Place) -> bool:

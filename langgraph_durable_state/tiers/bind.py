@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..decisions import keys
-from ..words import ChunkRow, Put, PutWrites, RecordRow, Thread, WriteRow
+from ..words import Advance, ChunkRow, Place, Put, PutWrites, RecordRow, Thread, WriteRow
 from . import arrays
 
 _LARGEST = 2**31 - 1
@@ -21,6 +21,19 @@ def _names(thread: Thread) -> tuple[str, str, str | None, str | None]:
 
 def pairs(pairs: Sequence[tuple[str, str]]) -> tuple[arrays.TextArray, arrays.TextArray]:
     return arrays.texts(ns for ns, _ in pairs), arrays.texts(id for _, id in pairs)
+
+
+def places(places: Sequence[Place]) -> tuple[arrays.Array, ...]:
+    return arrays.uuids(p.thread.key for p in places), arrays.texts(p.ns for p in places)
+
+
+def advances(advances: Sequence[Advance]) -> tuple[arrays.Array, ...]:
+    return (
+        *places([a.place for a in advances]),
+        arrays.byteas(a.token for a in advances),
+        arrays.bigints(a.old for a in advances),
+        arrays.bigints(a.new for a in advances),
+    )
 
 
 def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ...]:

@@ -65,8 +65,8 @@ async def outcome(store: Store, put: Put, seen: Seen) -> Outcome:
         return Won(seen.seq)
     if seen.fenced:
         return Fenced()
-    if seen.ahead is not None and seen.ahead != put.spell:
-        return Ahead(seen.ahead)
+    if seen.ahead != put.spell:
+        return Ahead(seen.ahead or b"")
     head = seen.head
     if head is not None and head.digest == put.digest:
         return Won(head.seq, repeated=True)  # an acknowledgement was lost

@@ -12,6 +12,7 @@ from uuid import UUID
 from ..decisions import keys, projection
 from ..ports import Sql
 from ..words import (
+    Advance,
     ChunkRow,
     Digest,
     Fenced,
@@ -54,6 +55,9 @@ class PostgresTier(PostgresLeases):
         if not await self._is_current():
             await self._sql.script(schema_sql(self._schema))
 
+    async def ping(self) -> None:
+        await self._sql.ping()
+
     async def _is_current(self) -> bool:
         if (await self._sql.fetch("installed", ()))[0][0] is None:
             return False
@@ -68,9 +72,15 @@ class PostgresTier(PostgresLeases):
                 return [await self._put_one(item)]
             if len(item.rows) == 1:
                 return [await self._write_one(item)]
-        puts = [item for item in batch if isinstance(item, Put)]
-        writes = [item for item in batch if isinstance(item, PutWrites)]
+        puts, writes = _sorted_out(batch)
         rows = await self._sql.fetch("commit", bind.commit(puts, writes))
+        return await self._told(batch, rows)
+
+    async def _told(
+        self, batch: Sequence[Put | PutWrites], rows: Sequence[tuple[Any, ...]]
+    ) -> list[Outcome]:
+        """What became of each item, told from what the batch statement returned."""
+        puts, writes = _sorted_out(batch)
         told = {row[0]: row[1:8] for row in rows if row[0] is not None}
         first = {row[8:12] for row in rows if row[0] is None and not row[7]}
         fenced = {(row[8], row[1]) for row in rows if row[0] is None and row[7]}
@@ -314,6 +324,23 @@ class PostgresTier(PostgresLeases):
             return Head(id, seq, digest), ahead
         return None
 
+    async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
+        rows = await self._sql.fetch("progress", bind.places(places))
+        by_key = {(place.thread.key, place.ns): place for place in places}
+        return {by_key[tk, ns]: (token, number) for tk, ns, token, number in rows}
+
+    async def flush(
+        self, advances: Sequence[Advance], batch: Sequence[Put | PutWrites]
+    ) -> list[Outcome] | None:
+        rows = await self._sql.transaction(
+            [
+                ("advance", bind.advances(advances)),
+                ("commit", bind.commit(*_sorted_out(batch))),
+            ],
+            go_on=lambda found: len(found) == len(advances),
+        )
+        return await self._told(batch, rows[1]) if len(rows) > 1 else None
+
     async def clear_ahead(self, place: Place, token: bytes) -> bool:
         return bool(await self._sql.fetch("clear_ahead", (place.thread.key, place.ns, token)))
 
@@ -345,6 +372,11 @@ class PostgresTier(PostgresLeases):
             steps.append(("copy_thread", bind.thread(target)))
             steps.append(("copy_heads", (target.key, *bind.pairs(heads))))
         await self._sql.transaction(steps)
+
+
+def _sorted_out(batch: Sequence[Put | PutWrites]) -> tuple[list[Put], list[PutWrites]]:
+    puts = [item for item in batch if isinstance(item, Put)]
+    return puts, [item for item in batch if isinstance(item, PutWrites)]
 
 
 def differing_slot(digest: Digest) -> int:

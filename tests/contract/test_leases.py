@@ -19,6 +19,7 @@ from langgraph_durable_state.drivers.memory_outbox import MemoryOutbox
 from langgraph_durable_state.drivers.memory_world import World
 from langgraph_durable_state.ports import Durable, Outbox
 from langgraph_durable_state.words import (
+    Advance,
     Claim,
     Cold,
     Fenced,
@@ -88,7 +89,7 @@ async def tiers(request: pytest.FixtureRequest) -> AsyncIterator[Tiers]:
             world.now += 2 * TTL
 
         durable = MemoryDurable(world)
-        yield Tiers(durable, MemoryOutbox(world), pass_time, world.lose_hot, None, durable)
+        yield Tiers(durable, MemoryOutbox(world, False), pass_time, world.lose_hot, None, durable)
         return
     urls = request.getfixturevalue("postgres_url"), request.getfixturevalue("redis_url")
 
@@ -423,7 +424,10 @@ async def test_what_was_acknowledged_is_flushed_after_a_take_over(tiers: Tiers) 
     await tiers.taken("new")
     out = await tiers.outbox.take(HERES, b"", 100)
     assert out is not None
-    assert await tiers.durable.commit([entry.item for entry in out.entries]) == [Won(1)]
+    [entry] = out.entries
+    await tiers.durable.mark_ahead(entry.item.place, entry.token, [])
+    advance = Advance(entry.item.place, entry.token, 0, entry.number)
+    assert await tiers.durable.flush([advance], [entry.item]) == [Won(1)]
 
 
 async def test_hot_fences_are_a_threads_own(tiers: Tiers) -> None:

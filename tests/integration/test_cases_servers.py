@@ -9,8 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
-from socket import socket
+from contextlib import AsyncExitStack
 from typing import Any
 
 import psycopg
@@ -275,24 +274,6 @@ async def test_two_clients_at_once_work_through_a_pooler(
 # -- 26: sockets that never answer ------------------------------------------------------------
 
 
-class CountingProxy(Proxy):
-    """Counts the connections that were made through it."""
-
-    def __init__(self, target: str) -> None:
-        self.accepted = 0
-        super().__init__(target)
-
-    def _serve(self, client: socket) -> None:
-        self.accepted += 1
-        super()._serve(client)
-
-
-@pytest.fixture
-def counting_proxy(ends: ExitStack) -> Callable[[str], CountingProxy]:
-    """Puts a counting proxy in front of a server's URL."""
-    return lambda target: ends.enter_context(CountingProxy(target))
-
-
 QUICK: dict[str, Any] = {"timeout": 1.0, "redis_timeout": 0.2}
 
 
@@ -300,11 +281,11 @@ QUICK: dict[str, Any] = {"timeout": 1.0, "redis_timeout": 0.2}
 async def test_a_postgres_that_never_answers_is_a_typed_error(
     postgres_url: str,
     open_saver: Open,
-    counting_proxy: Callable[[str], CountingProxy],
+    make_proxy: Callable[[str], Proxy],
     name: str,
 ) -> None:
     """In time; and once it answers again the call works, over a new connection."""
-    proxy = counting_proxy(postgres_url)
+    proxy = make_proxy(postgres_url)
     saver = open_saver(proxy.url, **QUICK)
     configs = await three_steps(saver)
     before = proxy.accepted
@@ -319,11 +300,11 @@ async def test_a_postgres_that_never_answers_is_a_typed_error(
 
 
 async def test_a_postgres_that_never_answered_is_a_typed_error(
-    postgres_url: str, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    postgres_url: str, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Not even the first connection is made; later it is, by itself."""
     await three_steps(open_saver(postgres_url))
-    proxy = counting_proxy(postgres_url)
+    proxy = make_proxy(postgres_url)
     proxy.blackhole()
     saver = open_saver(proxy.url, **QUICK)
     with pytest.raises(UnavailableError) as error:
@@ -334,10 +315,10 @@ async def test_a_postgres_that_never_answered_is_a_typed_error(
 
 
 async def test_a_postgres_that_never_answers_is_not_asked_by_every_call(
-    postgres_url: str, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    postgres_url: str, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Of sixty calls a few try, one at a time; the others are told at once."""
-    proxy = counting_proxy(postgres_url)
+    proxy = make_proxy(postgres_url)
     saver = open_saver(proxy.url, **QUICK)
     configs = await three_steps(saver)
     proxy.blackhole()
@@ -356,10 +337,10 @@ async def test_a_postgres_that_never_answers_is_not_asked_by_every_call(
 
 
 async def test_calls_at_once_to_a_postgres_that_never_answers_all_end(
-    postgres_url: str, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    postgres_url: str, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Those that wait for a connection or for another's commit, too."""
-    proxy = counting_proxy(postgres_url)
+    proxy = make_proxy(postgres_url)
     saver = open_saver(proxy.url, **QUICK, pool_size=2)
     configs = await three_steps(saver)
     proxy.blackhole()
@@ -373,10 +354,10 @@ async def test_calls_at_once_to_a_postgres_that_never_answers_all_end(
 
 
 async def test_a_redis_that_never_answers_costs_a_few_calls_only(
-    hot_store: Store, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    hot_store: Store, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Puts succeed, reads are right, few connections are tried; later Redis is used again."""
-    proxy = counting_proxy(hot_store.redis_url)
+    proxy = make_proxy(hot_store.redis_url)
     options = QUICK | {"head_cache_bytes": 0}
     saver = open_saver(hot_store.postgres_url, proxy.url, **options)
     config = await put(saver, at(), cp({"c": 0}))
@@ -398,11 +379,11 @@ async def test_a_redis_that_never_answers_costs_a_few_calls_only(
 
 
 async def test_a_redis_that_never_answered_does_not_keep_us_from_starting(
-    hot_store: Store, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    hot_store: Store, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Its first connection is never made."""
     await three_steps(hot_store.saver())
-    proxy = counting_proxy(hot_store.redis_url)
+    proxy = make_proxy(hot_store.redis_url)
     proxy.blackhole()
     saver = open_saver(hot_store.postgres_url, proxy.url, **QUICK)
     assert STEPS[2] == values_of(await saver.get_tuple(at()))
@@ -612,7 +593,8 @@ def test_eight_processes_may_install_at_once(
     """All succeed, the version is recorded once, and nobody was a deadlock's victim."""
     release(installers)
     assert outcomes(installers) == EACH_INSTALLED
-    assert query(postgres_url, "SELECT count(*) FROM durable_state.installed") == [(1,)]
+    installed = query(postgres_url, "SELECT version FROM durable_state.installed ORDER BY 1")
+    assert installed == [(1,), (2,)]
     assert query(postgres_url, DEADLOCKS) == [(0,)]
 
 

@@ -12,6 +12,8 @@ from langgraph_durable_state import (
     CorruptionError,
     DurableSaver,
     DurableStateError,
+    Event,
+    Health,
     LeaseHeldError,
     LeaseLostError,
     UnavailableError,
@@ -31,6 +33,16 @@ config: RunnableConfig = {"configurable": {"thread_id": "t"}}
 assert_type(saver.get_tuple(config), CheckpointTuple | None)
 saver.copy_thread("a", "b", latest_only=True)
 
+
+def observer(event: Event) -> None:
+    assert_type((event.kind == "tier_down", event.tier, event.at), tuple[bool, str | None, float])
+
+
+DurableSaver("", observer=observer)
+health = saver.health()
+assert_type(health, Health)
+assert_type((health.ok, health.outbox_depth), tuple[bool, int | None])
+
 with saver as opened:
     assert_type(opened, DurableSaver)
 
@@ -48,6 +60,7 @@ async def aanswer() -> int:
         assert_type(also_opened, DurableSaver)
         async with also_opened.alease("t") as held:
             held.check()
+        assert_type(await also_opened.ahealth(), Health)
     return 1
 
 
@@ -74,4 +87,5 @@ except DurableStateError:
 DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
 DurableSaver(5)  # type: ignore[arg-type]
 saver.lease("t", 5)  # type: ignore[call-arg]
+DurableSaver("", observer=lambda: None)  # type: ignore[arg-type, misc]
 DurableSaver("", colour="red")  # type: ignore[call-arg]

@@ -1,10 +1,14 @@
--- Takes flushed entries off a thread's outbox, unless somebody else has; how many are left, -1 then.
--- KEYS: outbox, its numbers, lease, then the spells. ARGV: first number, how many, holder, then of
--- each spell its token, how many heads were flushed, and the digest of the last.
+-- Takes flushed entries off a thread's outbox, unless somebody else has, or the server was set back
+-- and others are there; how many are left, -1 then.
+-- KEYS: outbox, its numbers, lease, then the spells. ARGV: first number, how many, holder, the last
+-- one's number in its spell, then of each spell its token, how many heads were flushed, and the
+-- digest of the last.
 local left = redis.call('LLEN', KEYS[1])
 if left == 0 or redis.call('GET', KEYS[2]) ~= ARGV[1] then return -1 end
+local last = redis.call('LINDEX', KEYS[1], tonumber(ARGV[2]) - 1)
+if not last or tonumber(string.sub(last, 34, 49)) ~= tonumber(ARGV[4]) then return -1 end
 for i = 4, #KEYS do
-  local at = 4 + 3 * (i - 4)
+  local at = 5 + 3 * (i - 4)
   if redis.call('HGET', KEYS[i], 'token') == ARGV[at] then
     local chain = redis.call('HGET', KEYS[i], 'chain')
     redis.call('HSET', KEYS[i], 'base', ARGV[at + 2],

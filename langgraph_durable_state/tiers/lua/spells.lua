@@ -13,24 +13,26 @@ local function server()
 end
 
 -- The open spell's state; or what to answer instead.
-local function open_spell(key, token, opens, digest, id, seq, marked)
+local function open_spell(key, token, opens, digest, id, seq, marked, secured)
   local s = redis.call('HMGET', key, 'token', 'phase', 'server', 'digest', 'id', 'seq', 'chain',
     'previous', 'marked')
   local state = {token = s[1], digest = s[4], id = s[5], seq = tonumber(s[6] or '0'), chain = s[7],
     marked = s[9]}
   if s[2] == 'open' then
     if s[3] ~= server() then return {answer = {'restarted'}} end
+    -- One who does not wait for the disk is enough: what he was told may be gone after a restart.
+    if secured == '' then redis.call('HSET', key, 'secured', '') end
     return state
   end
   if s[2] == 'opening' and s[1] == token and opens ~= '' then
     redis.call('HSET', key, 'phase', 'open', 'server', server(), 'digest', digest, 'id', id,
-      'seq', seq, 'base', digest, 'chain', '', 'marked', marked, 'at', now())
+      'seq', seq, 'base', digest, 'chain', '', 'marked', marked, 'secured', secured, 'at', now())
     return {token = token, digest = digest, id = id, seq = tonumber(seq), chain = '',
       marked = marked}
   end
   if s[2] == 'opening' then return {answer = {'cold', s[1], s[8] or ''}} end
   redis.call('HSET', key, 'token', token, 'phase', 'opening', 'previous', s[1] or '', 'digest', '',
-    'id', '', 'seq', '0', 'base', '', 'chain', '', 'marked', '')
+    'id', '', 'seq', '0', 'base', '', 'chain', '', 'marked', '', 'n', '0')
   return {answer = {'cold', token, s[1] or ''}}
 end
 
@@ -46,9 +48,14 @@ local function fenced(key, fence)
   return false
 end
 
--- Entries are numbered from the clock on, so that a number never comes twice.
-local function append(outbox, count, how, state, before, item)
+-- The outbox counts its entries from the clock on, so that a count never comes twice; so does each
+-- spell, by whose numbers Postgres knows what it has: not even a server that was set back to an older
+-- snapshot gives one out again.
+local function append(spell, outbox, count, how, state, before, item)
   if redis.call('EXISTS', outbox) == 0 then redis.call('SET', count, now()) end
-  if state.marked ~= '1' then how = string.upper(how) end
-  redis.call('RPUSH', outbox, how .. state.token .. before .. string.rep('\0', 16 - #before) .. item)
+  local last = tonumber(redis.call('HGET', spell, 'n'))
+  local number = string.format('%016.0f', math.max(last + 1, tonumber(now())))
+  redis.call('HSET', spell, 'n', number)
+  redis.call('RPUSH', outbox, how .. state.token .. before .. string.rep('\0', 16 - #before)
+    .. number .. now() .. item)
 end

@@ -6,6 +6,9 @@ SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END;
 -- version: The newest installed version.
 SELECT max(version) FROM {schema}.installed;
 
+-- ping: Whether Postgres takes writes; a standby and a server set to read-only do not.
+SELECT current_setting('transaction_read_only') = 'off';
+
 -- commit: Stores a batch of puts (at most one per head) and of task writes in one round trip.
 -- A head that Redis may be ahead of ("ahead" is the spell's token) takes only what comes from that
 -- spell; there a checkpoint of the same id is what a lost answer left behind, and is replaced.
@@ -52,7 +55,7 @@ WITH put AS MATERIALIZED (
      AND NOT (p.claim = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
-     AND (held.ahead IS NULL OR held.ahead = p.spell)
+     AND held.ahead IS NOT DISTINCT FROM p.spell
      AND (p.fence IS NULL OR (p.tk, p.fence) IN (SELECT tk, fence FROM fence))
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
@@ -138,7 +141,7 @@ WITH held AS MATERIALIZED (
      AND NOT ($5::int = 0 AND EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
-     AND (held.ahead IS NULL OR held.ahead = $22::bytea)
+     AND held.ahead IS NOT DISTINCT FROM $22::bytea
      AND ($23 IS NULL OR EXISTS (SELECT FROM fence))
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
@@ -446,7 +449,9 @@ SELECT $1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint 
    SELECT FROM {schema}.lease l WHERE (l.tk, l.fence) = ($1, $5))
 ON CONFLICT (tk, ns) DO UPDATE
   SET ahead = CASE WHEN h.ahead IS NULL OR h.ahead = ANY ($4::bytea[]) THEN $3 ELSE h.ahead END,
-      ahead_at = CASE WHEN h.ahead IS NULL THEN now() ELSE h.ahead_at END
+      ahead_at = CASE WHEN h.ahead IS NULL THEN now() ELSE h.ahead_at END,
+      flushed = CASE WHEN h.ahead IS NULL OR (h.ahead <> $3 AND h.ahead = ANY ($4)) THEN 0
+                     ELSE h.flushed END
 RETURNING id, seq, digest, ahead;
 
 -- clear_ahead: Says that Redis is no longer ahead of a head, if the token is still this one.
@@ -464,6 +469,24 @@ SELECT h.tk, h.ns, h.ahead, extract(epoch FROM h.ahead_at)::float8, h.id
   FROM {schema}.head h
  WHERE h.ahead IS NOT NULL AND ($1::uuid IS NULL OR h.tk = $1)
  ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int;
+
+-- progress: Of these heads, whose spell they are marked with, and how far that is flushed.
+SELECT h.tk, h.ns, h.ahead, h.flushed
+  FROM unnest($1::uuid[], $2::text[]) AS k (tk, ns)
+  JOIN {schema}.head h ON h.tk = k.tk AND h.ns = k.ns WHERE h.ahead IS NOT NULL;
+
+-- advance: Takes the next entries of these spells to be flushed in this transaction, unless somebody
+-- else has, or a mark is gone: then there are fewer rows than heads.
+WITH wanted AS MATERIALIZED (
+  SELECT w.*, h.ahead, h.flushed
+    FROM (SELECT * FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[])
+                     AS k (tk, ns, token, old, new) ORDER BY tk, ns COLLATE "C") w
+   CROSS JOIN LATERAL (
+      SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (w.tk, w.ns) FOR NO KEY UPDATE) h
+)
+UPDATE {schema}.head h SET flushed = w.new FROM wanted w
+ WHERE (h.tk, h.ns) = (w.tk, w.ns) AND w.ahead = w.token AND w.flushed = w.old
+RETURNING h.ns;
 
 -- take_lease: Takes a thread's lease for a holder ($2), for $3 seconds, if nobody has it or it has run
 -- out; the fence that it has then. Otherwise who has it, and for how many seconds more. Nothing if

@@ -108,11 +108,13 @@ INSERT INTO {schema}.installed (version) VALUES (1) ON CONFLICT DO NOTHING;
 
 END IF;
 
--- Version 2: "ahead" is the token of the spell in which Redis may be ahead of this head. A head
--- without a digest is there for that only.
+-- Version 2: "ahead" is the token of the spell in which Redis may be ahead of this head, and
+-- "flushed" the number of the last of its entries that is here. A head without a digest is there for
+-- that only.
 IF NOT EXISTS (SELECT FROM {schema}.installed WHERE version >= 2) THEN
 
-ALTER TABLE {schema}.head ADD COLUMN ahead bytea, ADD COLUMN ahead_at timestamptz;
+ALTER TABLE {schema}.head ADD COLUMN ahead bytea, ADD COLUMN ahead_at timestamptz,
+  ADD COLUMN flushed bigint NOT NULL DEFAULT 0;
 CREATE INDEX head_ahead ON {schema}.head (ahead_at) WHERE ahead IS NOT NULL;
 
 -- Who alone may run a thread, and until when; what was put under another fence is refused. It
