@@ -89,7 +89,7 @@ async def tiers(request: pytest.FixtureRequest) -> AsyncIterator[Tiers]:
             world.now += 2 * TTL
 
         durable = MemoryDurable(world)
-        yield Tiers(durable, MemoryOutbox(world), pass_time, world.lose_hot, None, durable)
+        yield Tiers(durable, MemoryOutbox(world, False), pass_time, world.lose_hot, None, durable)
         return
     urls = request.getfixturevalue("postgres_url"), request.getfixturevalue("redis_url")
 

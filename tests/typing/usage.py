@@ -14,6 +14,8 @@ from langgraph_durable_state import (
     DurableStateError,
     Event,
     Health,
+    LeaseHeldError,
+    LeaseLostError,
     UnavailableError,
     ValueRefusedError,
     arerun_on_conflict,
@@ -44,6 +46,10 @@ assert_type((health.ok, health.outbox_depth), tuple[bool, int | None])
 with saver as opened:
     assert_type(opened, DurableSaver)
 
+with saver.lease("t", wait=1.0, ttl=10, tenant_id="a") as lease:
+    lease.check()
+    assert_type((lease.thread_id, lease.fence, lease.held), tuple[str, int, bool])
+
 
 def answer() -> int:
     return 1
@@ -52,6 +58,8 @@ def answer() -> int:
 async def aanswer() -> int:
     async with saver as also_opened:
         assert_type(also_opened, DurableSaver)
+        async with also_opened.alease("t") as held:
+            held.check()
         assert_type(await also_opened.ahealth(), Health)
     return 1
 
@@ -63,6 +71,10 @@ try:
     saver.setup()
 except ConflictError as error:
     assert_type((error.thread, error.expected, error.refused), tuple[str, str | None, str | None])
+except LeaseHeldError as error:
+    assert_type((error.thread, error.holder, error.left), tuple[str, str, float])
+except LeaseLostError as error:
+    assert_type((error.thread, error.fence), tuple[str, int])
 except CorruptionError as error:
     assert_type((error.checkpoint, error.channel), tuple[str, str | None])
 except UnavailableError as error:
@@ -74,5 +86,6 @@ except DurableStateError:
 
 DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
 DurableSaver(5)  # type: ignore[arg-type]
+saver.lease("t", 5)  # type: ignore[call-arg]
 DurableSaver("", observer=lambda: None)  # type: ignore[arg-type, misc]
 DurableSaver("", colour="red")  # type: ignore[call-arg]
