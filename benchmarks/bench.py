@@ -136,7 +136,7 @@ class Bench:
                     yield Job(f"{kind.name}, {size.name}", rounds, len(subjects), run)
         for size in SIZES:
             rounds = self._rounds(size)
-            yield Job(f"floor, {size.name}", rounds, 4, partial(self._floor, size, rounds))
+            yield Job(f"floor, {size.name}", rounds, 5, partial(self._floor, size, rounds))
 
     def _rounds(self, size: Size, share: float = 1.0) -> int:
         if self._asked.rounds:
@@ -186,6 +186,7 @@ class Bench:
             ("get of the head, warm", chat.After.get_warm),
             ("get of the head, cold", chat.After.get_cold),
             ("list(20)", chat.After.list),
+            ("put, one message more", chat.After.put),
         ):
             cases = {name: partial(verb, a) for name, a in after.items()}
             samples = interleaved(cases, rounds, 1, lambda: None)

@@ -74,6 +74,45 @@ class ConflictError(DurableStateError):
         self.refused = refused
 
 
+class LeaseHeldError(DurableStateError):
+    """Somebody else holds the lease of this thread.
+
+    Attributes:
+        thread: the thread's id.
+        holder: who holds it: host name, process id and a random part; empty if it was taken at
+            the same moment.
+        left: seconds until it runs out, unless it is renewed.
+    """
+
+    retryable = True
+
+    def __init__(self, *, thread: str, holder: str, left: float) -> None:
+        super().__init__(
+            f"The lease of thread {thread!r} is held by {holder or 'somebody else'}, "
+            f"for {left:.1f} s unless it is renewed."
+        )
+        self.thread = thread
+        self.holder = holder
+        self.left = left
+
+
+class LeaseLostError(DurableStateError):
+    """The lease of this thread was lost; what was to be stored under it was not stored.
+
+    Attributes:
+        thread: the thread's id.
+        fence: the fencing token of the lease that was lost.
+    """
+
+    def __init__(self, *, thread: str, fence: int) -> None:
+        super().__init__(
+            f"The lease of thread {thread!r} with fence {fence} was lost: another holder may be at "
+            "work. Nothing of this call was stored."
+        )
+        self.thread = thread
+        self.fence = fence
+
+
 class UnavailableError(DurableStateError):
     """A tier that is needed could not be reached in time.
 

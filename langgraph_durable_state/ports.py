@@ -16,9 +16,11 @@ from .words import (
     ChunkRow,
     Digest,
     Found,
+    Granted,
     Head,
     HotFound,
     Listing,
+    Occupied,
     Opened,
     Outcome,
     Outgoing,
@@ -83,8 +85,26 @@ class Scripts(Protocol):
         """
 
 
-class Durable(Protocol):
-    """The tier that acknowledged state survives in."""
+class LeaseTable(Protocol):
+    """Who alone may run a thread. The tier's own clock decides what has run out."""
+
+    async def take_lease(self, thread: Thread, holder: str, ttl: float) -> Granted | Occupied:
+        """Takes the lease of a thread for `ttl` seconds, if nobody else has it or it has run out.
+        What was being stored under the fence before is stored by then."""
+
+    async def renew_lease(self, thread: Thread, fence: int, holder: str, ttl: float) -> bool:
+        """Lets a lease run for `ttl` seconds from now, even if it has run out; whether nobody else
+        had taken it."""
+
+    async def release_lease(self, thread: Thread, holder: str) -> None:
+        """Ends a holder's lease, if it still has it."""
+
+
+class Durable(LeaseTable, Protocol):
+    """The tier that acknowledged state survives in.
+
+    What carries a fence is stored only while the thread's lease has that fence.
+    """
 
     async def setup(self) -> None:
         """Installs or upgrades the tables, once, whoever comes first."""
@@ -152,11 +172,11 @@ class Durable(Protocol):
         (namespace, id), given last, make the copy visible."""
 
     async def mark_ahead(
-        self, place: Place, token: bytes, accepted: Sequence[bytes]
-    ) -> tuple[Head, bytes]:
+        self, place: Place, token: bytes, accepted: Sequence[bytes], fence: int | None = None
+    ) -> tuple[Head, bytes] | None:
         """Says that the hot tier may be ahead of a head from now on, in the spell `token`, unless
         another than those `accepted` is under way. Returns the head, which has no digest if there
-        is none, and the token that it has now."""
+        is none, and the token that it has now; None if `fence` is no longer the lease's."""
 
     async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
         """The token that each of these heads is marked with, and the number of the last entry of
@@ -204,7 +224,13 @@ class Hot(Protocol):
 
 
 class Outbox(Protocol):
-    """What the hot tier holds before the durable one does. Each verb is one atomic step."""
+    """What the hot tier holds before the durable one does. Each verb is one atomic step.
+
+    What carries a fence is taken unless a larger one is known; that one is known then.
+    """
+
+    async def raise_fence(self, thread: Thread, fence: int) -> None:
+        """From now on nothing is taken that carries a smaller fence than this."""
 
     async def append(
         self, put: Put, step: Step, token: bytes, opened: Opened | None, refused: bool
@@ -255,8 +281,9 @@ class Outbox(Protocol):
     async def guard(self, place: Place, token: bytes) -> None:
         """Notes that the durable head is marked for this spell."""
 
-    async def adopt(self, place: Place, token: bytes) -> None:
-        """Goes on with a spell on a server that was restarted."""
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
+        """Goes on with a spell on a server that was restarted; its next entries have larger
+        numbers than `flushed`."""
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes all that is held of these namespaces, and the thread's outbox."""

@@ -29,8 +29,11 @@ from .drivers.events import EventLog
 from .drivers.faces import Faces
 from .errors import UsageError
 from .events import Observer
+from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
+from .protocols.leases import Leases
+from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
 from .protocols.shared import Known, Shared
@@ -56,7 +59,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -168,6 +171,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         )
         if redis is None and self._settings.policy.asks_hot:
             raise UsageError("write_behind and when_durable_down='queue' need a redis")
+        self._leases = Leases()
         heads = HeadCache(head_cache_bytes)
         background = Background()
         blobs = Blobs(compression, compression_level)
@@ -186,6 +190,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
             fork_on_conflict=on_conflict == "fork",
             policy=self._settings.policy,
             unflushed=background,
+            leases=self._leases,
         )
         caches = (heads, recent, filled)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
@@ -410,6 +415,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
 
         Raises:
             ConflictError: if another run advanced the thread first; the checkpoint is kept.
+            LeaseLostError: if the lease that it is made under was lost; nothing was written.
             ValueRefusedError: if a value would not come back; nothing was written.
             UnavailableError: if Postgres cannot be reached.
         """
@@ -446,6 +452,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         A task's first batch of ordinary writes stays; of each special channel the last counts.
 
         Raises:
+            LeaseLostError: if the lease that they are made under was lost; nothing was written.
             ValueRefusedError: if a value would not come back; nothing was written.
             UnavailableError: if Postgres cannot be reached.
         """
@@ -473,6 +480,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
 
         Raises:
             ConflictError: if that run has lost the head: LangGraph stops it here.
+            LeaseLostError: if the lease that it is made under was lost, likewise.
         """
         found = run_of(current)
         if found is None and current is not None:
@@ -480,6 +488,8 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         owner = found.resolved() if found is not None else Run()
         if owner.conflict is not None:
             raise owner.conflict
+        if owner.place is not None:
+            fence_of(self._leases, owner.place.thread, owner)
         return Tagged(str(following(current)), owner)
 
     # -- upkeep ------------------------------------------------------------------------------

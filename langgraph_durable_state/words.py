@@ -94,7 +94,8 @@ class Put:
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
     claim on the head covers it, its row must still be there with the digest ``base``. ``mark``
     tells the chunk numbers referred to from others under the same digest. ``size`` is in plain
-    bytes. ``spell`` is the token of the spell that it was acknowledged in by the hot tier.
+    bytes. ``spell`` is the token of the spell that it was acknowledged in by the hot tier;
+    ``fence`` that of the lease it is made under.
     """
 
     place: Place
@@ -113,6 +114,7 @@ class Put:
     covered: bool = False
     mark: bytes | None = None
     spell: bytes | None = None
+    fence: int | None = None
 
     @property
     def needs(self) -> str | None:
@@ -122,12 +124,16 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class PutWrites:
-    """One task's writes to store against a checkpoint, as one row per slot."""
+    """One task's writes to store against a checkpoint, as one row per slot.
+
+    ``fence`` is that of the lease they are made under.
+    """
 
     place: Place
     id: str
     rows: tuple[WriteRow, ...]
     chunks: tuple[ChunkRow, ...]
+    fence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +187,27 @@ class Stored:
     guarded: bool = True
 
 
-Outcome = Won | Kept | Lost | ParentGone | Ahead | Stored
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The lease that the item was made under was taken over; nothing of it is stored."""
+
+
+Outcome = Won | Kept | Lost | ParentGone | Ahead | Stored | Fenced
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The lease is the asker's; ``fence`` is larger than that of whoever had it before."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occupied:
+    """Somebody else has the lease, for ``left`` seconds unless it is renewed."""
+
+    holder: str
+    left: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +366,8 @@ class Unfit(IntEnum):
     """The thread's outbox has reached its bound."""
     RESTARTED = 4
     """The server is no longer the one that the spell was opened on."""
+    FENCED = 5
+    """The lease that it was made under was taken over."""
 
 
 Answer = Won | Kept | Stored | Cold | Unfit

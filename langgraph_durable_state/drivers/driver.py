@@ -15,6 +15,7 @@ from ..protocols.behind import Behind
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
 from ..protocols.flushing import Flusher
+from ..protocols.leasing import Leasing
 from ..protocols.shared import Shared
 from ..protocols.upkeep import Upkeep
 from ..protocols.writer import Writer
@@ -48,6 +49,7 @@ class Driver:
         copies: the hot tier's.
         engine, writer, upkeep: read, write and tidy up through this face's tiers.
         arbiter, flusher: compare the tiers, and bring one up to the other.
+        leasing: takes and keeps leases.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
@@ -67,6 +69,7 @@ class Driver:
         self.copies = copies = Copies(hot, shared)
         self.arbiter = Arbiter(shared, durable, outbox)
         self.flusher = Flusher(shared, durable, outbox)
+        self.leasing = Leasing(shared, durable, outbox)
         behind = None
         if outbox is not None:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher)

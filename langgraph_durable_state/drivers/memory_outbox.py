@@ -50,7 +50,7 @@ _ON_UNKNOWN = {
 
 
 class MemoryOutbox:
-    """Implements `Outbox`; nothing is ever full, and there are no leases.
+    """Implements `Outbox`; nobody holds a lease on flushing.
 
     Args:
         world: what the tiers hold.
@@ -69,6 +69,8 @@ class MemoryOutbox:
         self, put: Put, step: Step, token: bytes, opened: Opened | None, refused: bool
     ) -> Answer:
         async with Change(self._world, HOT + "append"):
+            if self.fenced(put):
+                return Unfit.FENCED
             spell = self._open(put.place, token, opened)
             if not isinstance(spell, HotSpell):
                 return spell
@@ -138,6 +140,8 @@ class MemoryOutbox:
 
     async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
         async with Change(self._world, HOT + "append writes"):
+            if self.fenced(item):
+                return Unfit.FENCED
             spell = self._open(item.place, token, opened)
             if not isinstance(spell, HotSpell):
                 return spell
@@ -160,6 +164,20 @@ class MemoryOutbox:
                 return Stored(repeated=True, guarded=spell.marked)
             self._push(item, spell, outgoing.WRITES)
             return Stored(guarded=spell.marked)
+
+    async def raise_fence(self, thread: Thread, fence: int) -> None:
+        async with Change(self._world, HOT + "fence"):
+            self._raise(thread, fence)
+
+    def fenced(self, item: Put | PutWrites) -> bool:
+        """Whether a larger fence is known than an item's; if not, its own is from now on."""
+        return item.fence is not None and self._raise(item.place.thread, item.fence) > item.fence
+
+    def _raise(self, thread: Thread, fence: int) -> int:
+        known = self._world.fences[thread.key] = max(
+            fence, self._world.fences.get(thread.key, fence)
+        )
+        return known
 
     async def note(self, item: PutWrites) -> None:
         async with Change(self._world, HOT + "note"):
@@ -283,7 +301,7 @@ class MemoryOutbox:
             if spell is not None and spell.token == token:
                 spell.marked = True
 
-    async def adopt(self, place: Place, token: bytes) -> None:
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
         async with Change(self._world, HOT + "adopt"):
             spell = self._world.spells.get(place)
             if spell is not None and spell.token == token:

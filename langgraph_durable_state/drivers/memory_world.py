@@ -112,6 +112,15 @@ class HotSpell:
     server: int = 0
 
 
+@dataclass
+class LeaseRow:
+    """A row of the table of leases; ``until`` is by the world's clock."""
+
+    fence: int
+    holder: str
+    until: float
+
+
 class World:
     """What both tiers hold, shared by all drivers over it.
 
@@ -119,7 +128,10 @@ class World:
         step: awaited at each switch point with its name; may be replaced at any time.
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
+        leases: their rows, by thread.
+        now: the durable tier's clock, in seconds; it stands still until somebody moves it.
         spells, hot_writes, outboxes: what the hot tier holds alone; `lose_hot` loses it all.
+        fences: the largest that the hot tier was told of, by thread.
         server: which server holds it; another one after a restart.
     """
 
@@ -130,12 +142,16 @@ class World:
         self.spells: dict[Place, HotSpell] = {}
         self.hot_writes: dict[Place, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
+        self.leases: dict[UUID, LeaseRow] = {}
+        self.now = 0.0
+        self.fences: dict[UUID, int] = {}
         self.appended = 0
         self.server = 0
 
     def lose_hot(self) -> None:
         """The hot tier forgets everything, as a server does that was killed."""
         self.copies, self.spells, self.hot_writes, self.outboxes = {}, {}, {}, {}
+        self.fences = {}
         self.server += 1
 
     def rows(self, thread: Thread) -> Rows:

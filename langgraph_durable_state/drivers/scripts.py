@@ -34,7 +34,7 @@ class ScriptClient(Protocol):
         """The names of the keys that match a glob pattern, on whichever server they are."""
 
 
-_APPENDING = {"append", "append_writes"}
+_APPENDING = {"append", "append_writes", "fence"}
 
 WAIT_SHARE = 0.8
 """Of the time-out of a call: the server must answer before the client gives up."""

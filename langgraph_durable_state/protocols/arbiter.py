@@ -140,12 +140,17 @@ class Arbiter:
             self._emit(place, "hot_discarded", spell.head.id, "Postgres has moved on without it")
             return False
         if view.verdict is Verdict.SUSPECT and spell is not None and spell.secured:
-            await self._outbox.adopt(place, spell.token)
+            await self._adopt(place, spell.token)
             return False
         if not self._policy.accepts_loss:
             raise self._lost(place, view)
         await self.accept(place, view)
         return True
+
+    async def _adopt(self, place: Place, token: bytes) -> None:
+        assert self._outbox is not None
+        marks = await self._durable.progress([place])
+        await self._outbox.adopt(place, token, marks.get(place, (b"", 0))[1])
 
     async def accept(self, place: Place, view: View) -> None:
         """Goes on from what is left after a loss, and reports it."""
@@ -154,7 +159,7 @@ class Arbiter:
         # It is reported first: who dies in between must not take the report along.
         if view.verdict is Verdict.SUSPECT and spell is not None:
             self._report(place, view, "Redis was restarted and may have lost the last of it")
-            await self._outbox.adopt(place, spell.token)
+            await self._adopt(place, spell.token)
             return
         self._report(place, view, "Redis no longer has what it held alone")
         if spell is not None and spell.token == view.mark:

@@ -17,12 +17,12 @@ from ..words import (
     Ahead,
     Claim,
     Cold,
+    Fenced,
     Head,
     Kept,
     Lost,
     Opened,
     Outcome,
-    Place,
     Put,
     PutWrites,
     Step,
@@ -88,7 +88,10 @@ class Behind:
                 return made, answer
             if isinstance(answer, Cold):
                 token, whole = answer.token, True
-                opened = await self._open(place, answer, _claimed(made.put))
+                found = await self._open(made.put, answer, _claimed(made.put))
+                if isinstance(found, Fenced):
+                    return made, found
+                opened = found
                 if opened is not None and not opened.marked:
                     made = made.marked(serializer, self._shared.blobs, QUEUED)
                     self._emit_queued(made.put)
@@ -96,6 +99,8 @@ class Behind:
                 whole = True
             elif answer is Unfit.FULL:
                 await self._flusher.drain(place.thread)
+            elif answer is Unfit.FENCED:
+                return made, Fenced()
             else:
                 outcome = await self._settled(made, answer)
                 if outcome is not None:
@@ -108,15 +113,21 @@ class Behind:
             return Step(b"", made.whole(self._shared.blobs).put.chunks)
         return Step(made.put.base, made.news(self._shared.blobs), made.dropped())
 
-    async def _open(self, place: Place, cold: Cold, claimed: Head | None) -> Opened | None:
+    async def _open(
+        self, item: Put | PutWrites, cold: Cold, claimed: Head | None
+    ) -> Opened | Fenced | None:
         """Marks the durable head; None if another spell's mark had to be dealt with first."""
+        place, accepted = item.place, [cold.token, cold.previous]
         try:
-            accepted = [cold.token, cold.previous]
-            head, mark = await self._durable.mark_ahead(place, cold.token, accepted)
+            # The hot tier may have lost the fence together with the spell.
+            found = await self._durable.mark_ahead(place, cold.token, accepted, item.fence)
         except UnavailableError:
             if not self._shared.policy.queues:
                 raise
             return Opened(claimed, marked=False)
+        if found is None:
+            return Fenced()
+        head, mark = found
         if mark == cold.token:
             return Opened(head, marked=True)
         await self._arbiter.view(place, b"", -1)
@@ -147,6 +158,8 @@ class Behind:
         whole = made.whole(self._shared.blobs)
         step = Step(b"", ())
         kept = await self._outbox.append(whole.put, step, spell.token, None, refused=True)
+        if kept is Unfit.FENCED:
+            return Fenced()
         self._shared.unflushed.add(whole.put, spell.marked)
         return Lost(spell.head.id or None, kept=isinstance(kept, Kept))
 
@@ -156,7 +169,7 @@ class Behind:
 
     # -- writes ------------------------------------------------------------------------------
 
-    async def put_writes(self, item: PutWrites, run: Run | None) -> Stored:
+    async def put_writes(self, item: PutWrites, run: Run | None) -> Stored | Fenced:
         """Stores a task's writes in the hot tier.
 
         Raises:
@@ -171,9 +184,14 @@ class Behind:
                 return answer
             if isinstance(answer, Cold):
                 token = answer.token
-                opened = await self._open(item.place, answer, _left_at(run))
+                found = await self._open(item, answer, _left_at(run))
+                if isinstance(found, Fenced):
+                    return found
+                opened = found
             elif answer is Unfit.FULL:
                 await self._flusher.drain(item.place.thread)
+            elif answer is Unfit.FENCED:
+                return Fenced()
             else:
                 await self._arbiter.view(item.place, b"", -1)
         raise UnavailableError("redis", "the state of the thread kept changing")

@@ -20,7 +20,7 @@ from ..words import Found, Head, Listing, Phase, Place, RecordRow, Thread
 from . import history
 from .arbiter import Arbiter, View
 from .copies import Copies
-from .drafting import HOT_LOST
+from .drafting import HOT_LOST, QUEUED
 from .flushing import Flusher
 from .reading import united
 from .runs import Run
@@ -87,6 +87,7 @@ class Engine:
         self._shared.recent.put((place, id), Known(record, found.row.digest))
         loaded = tuple(row.digest for row in found.writes if row.slot >= 0)
         run = Run(place, id, record, found.row.digest, addressed=True, loaded=loaded)
+        run.fence = self._shared.leases.fence(place.thread)
         batches = self._reader.batches(place, found.writes, found.chunks)
         return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
 
@@ -165,7 +166,8 @@ class Engine:
         loaded = tuple(row.digest for row in rows if row.slot >= 0)
         digest = found.head.digest
         run = Run(place, record.id, record, digest, loaded=loaded, hot=_is_open(view))
-        run.degraded = HOT_LOST if view.lost else None
+        run.degraded = HOT_LOST if view.lost else QUEUED if _is_unguarded(view) else None
+        run.fence = self._shared.leases.fence(place.thread)
         unverified = view.verdict is Verdict.UNVERIFIED
         marks = {"durable_state_unverified": True} if unverified else None
         result = self._reader.tuple_of(record, batches, serializer, run, True, marks)
@@ -184,6 +186,7 @@ class Engine:
             raise view.down
         record, batches, digest = seen
         run = Run(place, record.id, record, digest)
+        run.fence = self._shared.leases.fence(place.thread)
         marks = {"durable_state_stale": True}
         return self._reader.tuple_of(record, batches, serializer, run, True, marks)
 
@@ -258,6 +261,12 @@ def _is_open(view: View) -> bool:
     """Whether the hot tier has a spell under way, which the run has to go on with."""
     spell = view.hot.spell if view.hot is not None else None
     return spell is not None and spell.phase is Phase.OPEN
+
+
+def _is_unguarded(view: View) -> bool:
+    """Whether Postgres could not be told of that spell: what is put on it says so."""
+    spell = view.hot.spell if view.hot is not None else None
+    return spell is not None and spell.phase is Phase.OPEN and not spell.marked
 
 
 async def settled(read: Callable[[], Awaitable[T]]) -> T:

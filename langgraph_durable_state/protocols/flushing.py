@@ -248,8 +248,8 @@ class Flusher:
             if still is None or still.first != one.out.first:
                 one.at = len(one.out.entries)  # erased, or flushed by another
                 return
-            _, mark = await self._durable.mark_ahead(place, entry.token, [entry.token])
-            if mark == entry.token:
+            marked = await self._durable.mark_ahead(place, entry.token, [entry.token])
+            if marked is not None and marked[1] == entry.token:
                 await self._outbox.guard(place, entry.token)
             return
         item = entry.item

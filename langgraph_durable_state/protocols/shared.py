@@ -11,6 +11,7 @@ from ..decisions.keys import Numbers
 from ..events import Kind
 from ..health import HeadCacheHealth
 from ..words import Digest, Place, Put, PutWrites
+from .leases import Leases
 from .reading import Reader
 from .runs import Register
 
@@ -121,7 +122,7 @@ class Shared:
         hot_from: bytes from which a head is copied to and served by the hot tier; None for never.
         fork_on_conflict: let a put that finds the head moved become the head.
         policy: what may be done while the tiers are not one.
-        unflushed: as its type says.
+        unflushed, leases: as their types say.
     """
 
     blobs: Blobs
@@ -136,3 +137,4 @@ class Shared:
     fork_on_conflict: bool
     policy: Policy
     unflushed: Unflushed
+    leases: Leases

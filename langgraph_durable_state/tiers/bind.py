@@ -75,6 +75,8 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         *write_rows([(w.place.ns, row) for w, row in batches]),
         arrays.byteas(p.mark for p in puts),
         arrays.byteas(p.spell for p in puts),
+        arrays.bigints(p.fence for p in puts),
+        arrays.bigints(w.fence for w, _ in batches),
     )
 
 
@@ -105,6 +107,7 @@ def one_write(item: PutWrites, row: WriteRow, slot: int) -> tuple[object, ...]:
         keys.packed(row.numbers),
         row.blob,
         *chunks([chunk for chunk in item.chunks if chunk.no in row.numbers]),
+        arrays.bigint(item.fence),
     )
 
 

@@ -43,6 +43,7 @@ _UNFIT = {
     b"whole": Unfit.WHOLE,
     b"full": Unfit.FULL,
     b"restarted": Unfit.RESTARTED,
+    b"fenced": Unfit.FENCED,
 }
 _PHASES = {b"opening": Phase.OPENING, b"open": Phase.OPEN, b"closing": Phase.CLOSING}
 _UNKNOWN = b"?"
@@ -94,11 +95,13 @@ class RedisOutbox:
             self._bound,
             *_opened(opened),
             self._secured,
+            _fence(put),
             len(step.dropped),
             *map(field, step.dropped),
             *fields(step.chunks),
         )
-        names = [*self._of_place(put.place), *self._of_thread(put.place.thread)[:2]]
+        thread = put.place.thread
+        names = [*self._of_place(put.place), *self._of_thread(thread)[:2], self._fence(thread)]
         return _answer(await self._scripts.call("append", names, args))
 
     async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
@@ -108,6 +111,7 @@ class RedisOutbox:
             self._bound,
             *_opened(opened),
             self._secured,
+            _fence(item),
         ]
         for row in item.rows:
             named = outgoing.write_field
@@ -118,8 +122,12 @@ class RedisOutbox:
                 outgoing.pack_write(row, item.chunks),
             ]
         spell, _, writes = self._of_place(item.place)
-        names = [spell, writes, *self._of_thread(item.place.thread)[:2]]
+        thread = item.place.thread
+        names = [spell, writes, *self._of_thread(thread)[:2], self._fence(thread)]
         return _answer(await self._scripts.call("append_writes", names, args))
+
+    async def raise_fence(self, thread: Thread, fence: int) -> None:
+        await self._scripts.call("fence", [self._fence(thread)], [fence])
 
     async def note(self, item: PutWrites) -> None:
         args: list[bytes | str | int] = [item.id, self._ttl]
@@ -196,8 +204,8 @@ class RedisOutbox:
     async def guard(self, place: Place, token: bytes) -> None:
         await self._scripts.call("guard", self._of_place(place)[:1], [token])
 
-    async def adopt(self, place: Place, token: bytes) -> None:
-        await self._scripts.call("adopt", self._of_place(place)[:1], [token])
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
+        await self._scripts.call("adopt", self._of_place(place)[:1], [token, flushed])
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         names = [name for ns in namespaces for name in self._of_place(Place(thread, ns))]
@@ -214,6 +222,13 @@ class RedisOutbox:
         return [
             keys.outbox_key(self._prefix, thread.key, what) for what in ("", ":first", ":lease")
         ]
+
+    def _fence(self, thread: Thread) -> str:
+        return keys.outbox_key(self._prefix, thread.key, ":fence")
+
+
+def _fence(item: Put | PutWrites) -> int | str:
+    return "" if item.fence is None else item.fence
 
 
 def _opened(opened: Opened | None) -> tuple[bytes | str | int, ...]:

@@ -98,6 +98,7 @@ def put(
     base: str | None = None,
     covered: bool = False,
     size: int = 10,
+    fence: int | None = None,
 ) -> Put:
     """A put whose digest is that of its content, and its content its id unless told otherwise.
 
@@ -119,6 +120,7 @@ def put(
         refers,
         mark(base or refers) if refers else b"",
         covered,
+        fence=fence,
     )
 
 
@@ -135,8 +137,13 @@ def write(
     return WriteRow(id, task, slot, "path", 1, mark(content), content.encode(), numbers)
 
 
-def writes(*rows: WriteRow, place: Place = HERE, chunks: tuple[ChunkRow, ...] = ()) -> PutWrites:
-    return PutWrites(place, rows[0].id, rows, chunks)
+def writes(
+    *rows: WriteRow,
+    place: Place = HERE,
+    chunks: tuple[ChunkRow, ...] = (),
+    fence: int | None = None,
+) -> PutWrites:
+    return PutWrites(place, rows[0].id, rows, chunks, fence)
 
 
 def listing(

@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tests.cases import FACES, TIERS, Face, Store
+from tests.conftest import MakePostgres, MakeValkey
+from tests.integration.outages import Pair
 
 
 @pytest.fixture(params=FACES)
@@ -46,3 +48,19 @@ async def hot_store(
 ) -> Store:
     """Both tiers, read back on one face from Redis."""
     return Store(postgres_url, redis_url, face, "hot", ends_in_loop)
+
+
+@pytest.fixture
+async def pair(
+    make_postgres: MakePostgres, make_valkey: MakeValkey, face: Face, ends_in_loop: AsyncExitStack
+) -> Pair:
+    return Pair(make_postgres(fsync="off"), make_valkey(), face, ends_in_loop)
+
+
+@pytest.fixture
+async def lasting(
+    make_postgres: MakePostgres, make_valkey: MakeValkey, face: Face, ends_in_loop: AsyncExitStack
+) -> Pair:
+    """A pair whose Valkey keeps all on disk."""
+    valkey = make_valkey(appendonly="yes", appendfsync="always")
+    return Pair(make_postgres(fsync="off"), valkey, face, ends_in_loop)

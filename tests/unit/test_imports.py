@@ -88,6 +88,8 @@ def test_the_public_names() -> None:
         "Event",
         "EvolutionError",
         "Health",
+        "LeaseHeldError",
+        "LeaseLostError",
         "StateLostError",
         "UnavailableError",
         "UsageError",

@@ -36,6 +36,18 @@ local function open_spell(key, token, opens, digest, id, seq, marked, secured)
   return {answer = {'cold', token, s[1] or ''}}
 end
 
+-- A lease's fence is kept longer than any process is paused and goes on: a week.
+local FENCE_SECONDS = 604800
+
+-- Whether a larger fence is known than an item's ('' if it has none); if not, its own is from now on.
+-- A server that lost the fence does not know, and takes the item.
+local function fenced(key, fence)
+  if fence == '' then return false end
+  if tonumber(redis.call('GET', key) or '0') > tonumber(fence) then return true end
+  redis.call('SET', key, fence, 'EX', FENCE_SECONDS)
+  return false
+end
+
 -- The outbox counts its entries from the clock on, so that a count never comes twice; so does each
 -- spell, by whose numbers Postgres knows what it has: not even a server that was set back to an older
 -- snapshot gives one out again.

@@ -13,21 +13,34 @@ SELECT current_setting('transaction_read_only') = 'off';
 -- A head that Redis may be ahead of ("ahead" is the spell's token) takes only what comes from that
 -- spell; there a checkpoint of the same id is what a lost answer left behind, and is replaced.
 -- Each put wins or loses alone. Heads are locked in key order, so batches of several processes
--- cannot deadlock. A chunk number that is taken by other content fails the statement (NOT NULL),
+-- cannot deadlock; leases after all heads, shared. What carries a fence is stored only while the
+-- thread's lease has it. A chunk number that is taken by other content fails the statement (NOT NULL),
 -- and the caller draws new numbers.
 WITH put AS MATERIALIZED (
   SELECT * FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
     $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
-    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[]
+    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[],
+    $36::bigint[]
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
-    tenant, thread_id, user_id, session_id, mark, spell, ord
+    tenant, thread_id, user_id, session_id, mark, spell, fence, ord
   ) ORDER BY tk, ns COLLATE "C"
+), given AS MATERIALIZED (
+  SELECT * FROM unnest(
+    $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
+    $31::bytea[], $32::bytea[], $33::bytea[], $37::bigint[]
+  ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, fence, ord)
 ), held AS MATERIALIZED (
   SELECT p.ord, h.seq, h.id, h.digest, h.ahead
     FROM put p CROSS JOIN LATERAL (
       SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (p.tk, p.ns) FOR NO KEY UPDATE) h
+), fence AS MATERIALIZED (  -- what is not here was taken over; a take-over waits for what is
+  SELECT f.tk, f.fence
+    FROM (SELECT tk, fence FROM put UNION SELECT tk, fence FROM given) f CROSS JOIN LATERAL (
+      SELECT true FROM {schema}.lease l
+       WHERE (l.tk, l.fence) = (f.tk, f.fence) AND (SELECT count(*) FROM held) >= 0 FOR SHARE) l
+   WHERE f.fence IS NOT NULL
 ), able AS MATERIALIZED (  -- joined to "held" so that heads are locked first, as a prune does
   SELECT p.* FROM put p LEFT JOIN held USING (ord)
    WHERE (p.needs IS NULL OR (
@@ -43,6 +56,7 @@ WITH put AS MATERIALIZED (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
      AND held.ahead IS NOT DISTINCT FROM p.spell
+     AND (p.fence IS NULL OR (p.tk, p.fence) IN (SELECT tk, fence FROM fence))
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
     FROM able p JOIN held USING (ord)
@@ -63,14 +77,10 @@ WITH put AS MATERIALIZED (
 ), won AS MATERIALIZED (
   SELECT p.*, w.seq, w.fresh
     FROM able p JOIN (SELECT * FROM moved UNION ALL SELECT * FROM opened) w USING (tk, ns)
-), given AS MATERIALIZED (
-  SELECT * FROM unnest(
-    $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
-    $31::bytea[], $32::bytea[], $33::bytea[]
-  ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, ord)
 ), writes AS (
   INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
   SELECT tk, ns, id, task, slot, path, n, digest, chunks, data FROM given
+   WHERE fence IS NULL OR (tk, fence) IN (SELECT tk, fence FROM fence)
    ORDER BY tk, ns COLLATE "C", id COLLATE "C", task COLLATE "C", slot
   ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
     SET path = excluded.path, n = excluded.n, digest = excluded.digest,
@@ -101,15 +111,22 @@ WITH put AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 )
 SELECT put.ord::int, won.seq, held.id, held.seq, held.digest, able.ord IS NOT NULL, held.ahead,
+       put.fence IS NOT NULL AND (put.tk, put.fence) NOT IN (SELECT tk, fence FROM fence),
        NULL::uuid, NULL::text, NULL::text, NULL::text
   FROM put LEFT JOIN able USING (ord) LEFT JOIN won USING (ord) LEFT JOIN held USING (ord)
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, tk, ns, id, task FROM writes WHERE slot = 0;
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, false, tk, ns, id, task FROM writes WHERE slot = 0
+UNION ALL
+SELECT NULL, fence, NULL, NULL, NULL, NULL, NULL, true, tk, NULL, NULL, NULL FROM given
+ WHERE fence IS NOT NULL AND (tk, fence) NOT IN (SELECT tk, fence FROM fence);
 
 -- put_one: Stores one put that waits alone; what `commit` does, without its arrays.
 WITH held AS MATERIALIZED (
   SELECT seq, id, digest, ahead FROM {schema}.head WHERE (tk, ns) = ($1::uuid, $2::text)
      FOR NO KEY UPDATE
+), fence AS MATERIALIZED (
+  SELECT true FROM {schema}.lease
+   WHERE (tk, fence) = ($1, $23::bigint) AND (SELECT count(*) FROM held) >= 0 FOR SHARE
 ), able AS MATERIALIZED (
   SELECT true FROM (SELECT 1) AS one LEFT JOIN held ON true
    WHERE ($12::text IS NULL OR (
@@ -125,6 +142,7 @@ WITH held AS MATERIALIZED (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
      AND held.ahead IS NOT DISTINCT FROM $22::bytea
+     AND ($23 IS NULL OR EXISTS (SELECT FROM fence))
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
    WHERE (h.tk, h.ns) = ($1, $2)
@@ -158,15 +176,20 @@ WITH held AS MATERIALIZED (
   SELECT $1, $14::bytea, $15::bytea, $16::bytea, $17::bytea FROM won WHERE fresh
   ON CONFLICT DO NOTHING
 )
-SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FROM able), held.ahead
+SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FROM able), held.ahead,
+       $23 IS NOT NULL AND NOT EXISTS (SELECT FROM fence)
   FROM (SELECT 1) AS one LEFT JOIN held ON true;
 
--- write_one: Stores one batch of a task's writes that waits alone; no row if one is there already.
+-- write_one: Stores one batch of a task's writes that waits alone; whether it was stored, which it
+-- is not if one is there already, and whether the lease was taken over that it was made under.
 -- Its chunks come with it or not at all: a sweep must never see one without the other.
-WITH stored AS (
+WITH fence AS MATERIALIZED (
+  SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1::uuid, $14::bigint) FOR SHARE
+), stored AS (
   INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
-  VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea,
-          $9::bytea, $10::bytea)
+  SELECT $1, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
+         $10::bytea
+   WHERE $14 IS NULL OR EXISTS (SELECT FROM fence)
   ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
     SET path = excluded.path, n = excluded.n, digest = excluded.digest,
         chunks = excluded.chunks, data = excluded.data
@@ -178,7 +201,7 @@ WITH stored AS (
     FROM stored, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
-SELECT true FROM stored;
+SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM fence);
 
 -- standing: Whether a put that did not win is stored already, and the head as it is now.
 SELECT c.seq, c.digest, c.refused, nullif(h.id, '')
@@ -186,14 +209,18 @@ SELECT c.seq, c.digest, c.refused, nullif(h.id, '')
   LEFT JOIN {schema}.checkpoint c ON (c.tk, c.ns, c.id) = (k.tk, k.ns, k.id)
   LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns);
 
--- keep: Stores a checkpoint beside the head, at the next place in the order.
+-- keep: Stores a checkpoint beside the head, at the next place in the order; not if the lease was
+-- taken over that it was made under.
 WITH parent AS MATERIALIZED (
   SELECT true FROM {schema}.checkpoint
    WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea
      AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16) FOR KEY SHARE
+), fence AS MATERIALIZED (
+  SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1, $17::bigint) FOR SHARE
 ), next AS (
   UPDATE {schema}.head SET seq = seq + 1
    WHERE (tk, ns) = ($1, $2) AND ($12 IS NULL OR EXISTS (SELECT FROM parent))
+     AND ($17 IS NULL OR EXISTS (SELECT FROM fence))
   RETURNING seq
 ), chunks AS (
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
@@ -208,12 +235,15 @@ SELECT $1, $2, $3::text, next.seq, $4::text, $5::bytea, $6::bytea, $7::text::jso
 ON CONFLICT (tk, ns, id) DO NOTHING
 RETURNING seq;
 
--- differ: Stores a task's later batch that differs from the first, unless it is there already.
-WITH stored AS (
+-- differ: Stores a task's later batch that differs from the first, unless it is there already; the
+-- answer is that of write_one.
+WITH fence AS MATERIALIZED (
+  SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1::uuid, $14::bigint) FOR SHARE
+), stored AS (
   INSERT INTO {schema}.write (tk, ns, id, task, slot, path, n, digest, chunks, data)
-  SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea,
+  SELECT $1, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea,
          $9::bytea, $10::bytea
-   WHERE NOT EXISTS (
+   WHERE ($14 IS NULL OR EXISTS (SELECT FROM fence)) AND NOT EXISTS (
      SELECT FROM {schema}.write w
       WHERE (w.tk, w.ns, w.id, w.task) = ($1, $2, $3, $4) AND w.slot >= 0 AND w.digest = $8)
   ON CONFLICT DO NOTHING
@@ -224,7 +254,7 @@ WITH stored AS (
     FROM stored, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
-SELECT true FROM stored;
+SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM fence);
 
 -- read_head: The head with its record, chunks and pending writes in one round trip.
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
@@ -410,10 +440,13 @@ INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
 VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea) ON CONFLICT DO NOTHING;
 
 -- mark_ahead: Says that Redis may be ahead of a head from now on, under the token $3, unless another
--- token than those of $4 says so already. Returns the head, and whose token it has.
+-- token than those of $4 says so already. Returns the head, and whose token it has; nothing if the
+-- fence $5 is not that of the thread's lease any more.
 INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest, ahead, ahead_at)
-VALUES ($1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                       WHERE (c.tk, c.ns) = ($1, $2)), 0), '', '', $3::bytea, now())
+SELECT $1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
+                                      WHERE (c.tk, c.ns) = ($1, $2)), 0), '', '', $3::bytea, now()
+ WHERE $5::bigint IS NULL OR EXISTS (
+   SELECT FROM {schema}.lease l WHERE (l.tk, l.fence) = ($1, $5))
 ON CONFLICT (tk, ns) DO UPDATE
   SET ahead = CASE WHEN h.ahead IS NULL OR h.ahead = ANY ($4::bytea[]) THEN $3 ELSE h.ahead END,
       ahead_at = CASE WHEN h.ahead IS NULL THEN now() ELSE h.ahead_at END,
@@ -454,3 +487,29 @@ WITH wanted AS MATERIALIZED (
 UPDATE {schema}.head h SET flushed = w.new FROM wanted w
  WHERE (h.tk, h.ns) = (w.tk, w.ns) AND w.ahead = w.token AND w.flushed = w.old
 RETURNING h.ns;
+
+-- take_lease: Takes a thread's lease for a holder ($2), for $3 seconds, if nobody has it or it has run
+-- out; the fence that it has then. Otherwise who has it, and for how many seconds more. Nothing if
+-- somebody else is taking it just now. A fence is a time, so that after a restore none comes again.
+WITH other AS MATERIALIZED (  -- looked for first: trying to insert would lock out the holder's puts
+  SELECT holder, extract(epoch FROM until - now())::float8 AS rest FROM {schema}.lease
+   WHERE tk = $1::uuid AND holder <> $2::text AND until > now()
+), taken AS (
+  INSERT INTO {schema}.lease AS l (tk, fence, holder, until)
+  SELECT $1, extract(epoch FROM clock_timestamp()) * 1000000, $2, now() + $3::float8 * interval '1 s'
+   WHERE NOT EXISTS (SELECT FROM other)
+  ON CONFLICT (tk) DO UPDATE
+    SET fence = greatest(l.fence + 1, excluded.fence), holder = $2, until = excluded.until
+   WHERE l.until <= now() OR l.holder = $2
+  RETURNING fence
+)
+SELECT fence, NULL, NULL FROM taken UNION ALL SELECT NULL, holder, rest FROM other;
+
+-- renew_lease: Lets a lease of this fence and holder run for $4 seconds from now, unless somebody else
+-- has taken it; it may have run out.
+UPDATE {schema}.lease SET until = now() + $4::float8 * interval '1 s'
+ WHERE (tk, fence, holder) = ($1::uuid, $2::bigint, $3::text) RETURNING true;
+
+-- release_lease: Ends a holder's lease. The row stays, so that fences only grow.
+UPDATE {schema}.lease SET until = 'epoch', holder = ''
+ WHERE (tk, holder) = ($1::uuid, $2::text) RETURNING true;
