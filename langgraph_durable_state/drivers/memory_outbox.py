@@ -58,7 +58,7 @@ class MemoryOutbox:
         bound: entries that a thread's outbox may hold.
     """
 
-    def __init__(self, world: World, secured: bool, bound: int = 1_000) -> None:
+    def __init__(self, world: World, secured: bool = False, bound: int = 1_000) -> None:
         self._world = world
         self._bound = bound
         self._secured = secured
