@@ -81,8 +81,7 @@ class Operations:
                 raise UnavailableError(
                     "postgres", f"{len(left) - done} threads are not flushed after {timeout:g} s"
                 )
-            await driver.flusher.drain(thread)
-            background.flushed(thread, number)
+            await self._drain(driver, thread, number)
             if everyone:
                 await driver.flusher.end_quiet(thread, QUIET)
         return len(left)
@@ -96,8 +95,12 @@ class Operations:
     async def _end_all(self) -> None:
         driver = await self._faces.blocking()
         for thread, number in self._faces.background.unflushed().items():
-            await driver.flusher.drain(thread)
-            self._faces.background.flushed(thread, number)
+            await self._drain(driver, thread, number)
+
+    async def _drain(self, driver: Driver, thread: Thread, number: int) -> None:
+        await driver.flusher.drain(thread)
+        await driver.flusher.missing(self._faces.background.unguarded(thread, number))
+        self._faces.background.flushed(thread, number)
 
     async def _aflush_at_end(self) -> None:
         if not self._faces.background.idle:

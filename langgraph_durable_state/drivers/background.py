@@ -109,11 +109,20 @@ class Background:
         return self._thread is None and not self._dirty
 
     def flushed(self, thread: Thread, number: int) -> None:
-        """All of a thread is durable that was acknowledged up to `number`."""
+        """All of a thread is durable that was acknowledged up to `number`, or reported missing."""
         with self._lock:
+            known = self._unguarded.pop(thread, [])
+            if later := [(n, item) for n, item in known if n > number]:
+                self._unguarded[thread] = later
             if self._dirty.get(thread) == number:
                 del self._dirty[thread]
                 self._idle[thread] = time.monotonic()
+
+    def unguarded(self, thread: Thread, number: int) -> list[Put | PutWrites]:
+        """What was acknowledged of a thread up to `number` and is known to nobody else: whoever
+        flushes it looks whether it has arrived, before `flushed` forgets it."""
+        with self._lock:
+            return [item for n, item in self._unguarded.get(thread, ()) if n <= number]
 
     # -- the thread --------------------------------------------------------------------------
 
@@ -142,16 +151,8 @@ class Background:
         if dirty:
             more = run(self.flusher().flush(list(dirty)))
             for thread in dirty.keys() - set(more):
-                self._witness(thread, dirty[thread])
+                run(self.flusher().missing(self.unguarded(thread, dirty[thread])))
                 self.flushed(thread, dirty[thread])
-
-    def _witness(self, thread: Thread, number: int) -> None:
-        """Looks whether what nobody else knew of has arrived."""
-        with self._lock:
-            known = self._unguarded.pop(thread, [])
-            if later := [(n, item) for n, item in known if n > number]:
-                self._unguarded[thread] = later
-        run(self.flusher().missing([item for n, item in known if n <= number]))
 
     def _close(self) -> None:
         now = time.monotonic()

@@ -24,6 +24,7 @@ from ..words import (
     Ahead,
     Claim,
     Fenced,
+    Head,
     Lost,
     Outcome,
     ParentGone,
@@ -245,14 +246,20 @@ class Writer:
     async def _without_hot(
         self, made: Draft, serializer: Serializer, ahead: Ahead, down: UnavailableError | None
     ) -> tuple[Draft, Outcome, bool]:
-        """A put on a head that the hot tier, which cannot be asked, may be ahead of."""
+        """A put on a head that the hot tier, which cannot be asked, may be ahead of.
+
+        Only what goes on from the durable head gives up what came after it: a put that is made
+        from what the hot tier held alone cannot, and waits for it.
+        """
         place = made.put.place
-        if not self._policy.accepts_loss:
+        found = await self._durable.read(place, None, b"", -1)
+        head = found.head if found is not None else Head("", 0, b"")
+        if not self._policy.accepts_loss or not _builds_on(made.put, head):
             raise down or UnavailableError(
                 "redis", f"it may be ahead of Postgres in thread {place.thread.id!r}"
             )
         detail = "Redis cannot be asked; the run goes on from the durable head"
-        self._shared.events.emit("state_lost", detail, place=place, checkpoint=made.put.parent)
+        self._shared.events.emit("state_lost", detail, place=place, checkpoint=head.id or None)
         await self._durable.clear_ahead(place, ahead.token)
         made = made.marked(serializer, self._shared.blobs, HOT_LOST)
         made, outcome = await self._submit(made, serializer)
@@ -365,6 +372,13 @@ class Writer:
             item = made.put(self._shared.blobs)
             outcome = await self._commits.submit(item)
         return item, outcome
+
+
+def _builds_on(put: Put, head: Head) -> bool:
+    """Whether a put would win on this head."""
+    if put.claim is Claim.HEAD:
+        return put.expected == head.digest
+    return put.claim is Claim.ANY or not head.digest
 
 
 def _lost(made: Draft, outcome: Lost) -> ConflictError:

@@ -26,7 +26,7 @@ ROOM_BYTES = 2 * 1024 * 1024
 LONGEST = 3.0
 """Seconds that a fault lasts at most: longer than the workers' calls wait."""
 
-BREAK = (0.3, 2.0)
+BREAK = (0.3, 3.5)
 """Seconds between two faults of one hand, from and to."""
 
 
