@@ -248,7 +248,9 @@ class MemoryOutbox:
             for (ns, token), digests in flushed.items():
                 spell = self._world.spells.get(Place(thread, ns))
                 if spell is not None and spell.token == token:
-                    spell.base, spell.chain = digests[-1], spell.chain[len(digests) :]
+                    found = [i for i, d in enumerate(spell.chain) if d == digests[-1]]
+                    after = found[-1] + 1 if found else 0
+                    spell.base, spell.chain = digests[-1], spell.chain[after:]
             left = entries[count:]
             if left:
                 self._world.outboxes[thread.key] = left

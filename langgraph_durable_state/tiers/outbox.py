@@ -177,7 +177,7 @@ class RedisOutbox:
         args: list[bytes | str | int] = [first, count, holder, last]
         for (ns, token), digests in flushed.items():
             names.append(self._of_place(Place(thread, ns))[0])
-            args += [token, len(digests), digests[-1]]
+            args += [token, digests[-1]]
         return int(await self._scripts.call("ack", names, args))
 
     async def depth(self, thread: Thread) -> tuple[int, float]:
