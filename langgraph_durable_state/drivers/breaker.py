@@ -33,6 +33,15 @@ class Breaker:
         self._probing = False
         self._refused = False
         self._why = ""
+        self._parts: dict[str, Breaker] = {}
+
+    def part(self, name: str) -> Breaker:
+        """The breaker of one node of the tier, which may fail while the others do not."""
+        found = self._parts.get(name)
+        if found is None:
+            fresh = Breaker(f"{self._tier} node {name}", self._clock)
+            found = self._parts.setdefault(name, fresh)
+        return found
 
     @property
     def is_open(self) -> bool:

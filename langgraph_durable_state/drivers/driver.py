@@ -69,16 +69,18 @@ def blocking(
     failures = Failures()
     pool, own_pool = clients.blocking_pool(postgres, settings, failures)
     durable = _durable(BlockingConnections(pool, own_pool, failures), settings, breakers)
-    client, own_client = clients.blocking_redis(redis, settings) if redis else (None, False)
+    scripts = None
+    if redis is not None:
+        client = clients.blocking_redis(redis, settings)
+        scripts = BlockingScriptClient(*client, settings.redis_timeout)
 
     async def close() -> None:
         if own_pool:
             pool.close()
-        if client is not None and own_client:
-            client.close()
-            client.connection_pool.disconnect()
+        if scripts is not None:
+            scripts.close()
 
-    hot = _hot(BlockingScriptClient(client), settings, breakers) if client is not None else None
+    hot = _hot(scripts, settings, breakers) if scripts is not None else None
     return Driver(shared, durable, LeaderAndFollowers(durable), hot, close)
 
 
@@ -93,12 +95,14 @@ async def native(
     failures = Failures()
     pool, own_pool = clients.native_pool(postgres, settings, failures)
     durable = _durable(NativeConnections(pool, own_pool, failures), settings, breakers)
-    client, own_client = clients.native_redis(redis, settings) if redis else (None, False)
+    scripts = None
+    if redis is not None:
+        client = clients.native_redis(redis, settings)
+        scripts = NativeScriptClient(*client, settings.redis_timeout)
 
     async def close() -> None:
-        if client is not None and own_client:
-            await client.aclose()
-            await client.connection_pool.disconnect()
+        if scripts is not None:
+            await scripts.close()
         if own_pool:
             # At the end of a loop the pool's own tasks are cancelled already, and it says so.
             await asyncio.gather(pool.close(), return_exceptions=True)
@@ -106,7 +110,7 @@ async def native(
     # A loop that ends closes its asynchronous generators: the pools go then.
     guard = _until_loop_ends(close)
     await anext(guard)
-    hot = _hot(NativeScriptClient(client), settings, breakers) if client is not None else None
+    hot = _hot(scripts, settings, breakers) if scripts is not None else None
     return Driver(shared, durable, OneFlusher(durable), hot, guard.aclose)
 
 

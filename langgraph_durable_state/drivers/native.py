@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
-import redis.asyncio
+import redis
 from psycopg import pq
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from redis.exceptions import RedisClusterException
 
 from ..errors import UnavailableError
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
+from .redis_clients import all_of, node_of
 from .sql import PATIENCE, Failures, OverloadError, Rows, bounded, has_rows
 
 
@@ -94,18 +97,60 @@ class NativeConnections:
 
 
 class NativeScriptClient:
-    """Implements `ScriptClient` over a `redis.asyncio.Redis` of the running loop."""
+    """Implements `ScriptClient`.
 
-    def __init__(self, client: redis.asyncio.Redis) -> None:
-        self._client = client
+    Args:
+        connect: makes the client, of the running loop.
+        own: whether it is ours to close.
+        turns: how many calls may be under way.
+        patience: seconds that another waits for its turn.
+    """
+
+    def __init__(self, connect: Callable[[], Any], own: bool, turns: int, patience: float) -> None:
+        self._connect = connect
+        self._own = own
+        self._turns = asyncio.Semaphore(turns)
+        self._patience = patience
+        self._client: Any = connect()
+
+    def node(self, key: str) -> str | None:
+        return node_of(self._client, key)
 
     async def evalsha(
         self, sha: str, keys: Sequence[str], args: Sequence[bytes | str | int]
     ) -> Any:
-        return await self._client.evalsha(sha, len(keys), *keys, *args)
+        async with self._turn() as client:
+            return await client.evalsha(sha, len(keys), *keys, *args)
 
-    async def load(self, text: str) -> str:
-        return await self._client.script_load(text)
+    async def eval(self, text: str, keys: Sequence[str], args: Sequence[bytes | str | int]) -> Any:
+        async with self._turn() as client:
+            return await client.eval(text, len(keys), *keys, *args)
+
+    async def close(self) -> None:
+        if self._own:
+            for each in all_of(self._client):
+                await each.aclose()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[Any]:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise redis.ConnectionError("all connections are in use") from None
+        client = self._client
+        try:
+            # A cluster's learns of the nodes here, so that the first call goes to the right one.
+            await client.initialize()
+            yield client
+        except RedisClusterException:
+            # It knows no node that answers any more. A new one begins with those we were given.
+            if self._own and self._client is client:
+                self._client = self._connect()
+                await client.aclose()
+            raise
+        finally:
+            self._turns.release()
 
 
 class OneFlusher:

@@ -86,3 +86,14 @@ def test_each_change_is_logged_once(breaker: Breaker, caplog: pytest.LogCaptureF
         "Postgres refuses what is sent to it: maxmemory",
         "Postgres is in use again",
     ]
+
+
+def test_a_node_fails_alone(breaker: Breaker, caplog: pytest.LogCaptureFixture) -> None:
+    """The tier and its other nodes go on; it is said of which node."""
+    breaker.part("h:1").failed(DOWN)
+    assert [breaker.part("h:1").admits(), breaker.part("h:2").admits(), breaker.admits()] == [
+        False,
+        True,
+        True,
+    ]
+    assert ["Postgres node h:1 failed" in r.getMessage() for r in caplog.records] == [True]
