@@ -53,8 +53,14 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     Args:
         postgres: a URL or conninfo string, or a `psycopg_pool` pool.
-        redis: a URL or a redis-py client (standalone Redis 6+ or Valkey 7+); None for Postgres
-            alone.
+        redis: Redis 6+ or Valkey 7+; None for Postgres alone. A URL: ``redis://``, ``rediss://``
+            or ``unix://`` as redis-py reads them;
+            ``redis+cluster://user:password@host:port,host:port`` with some nodes of a Cluster;
+            ``redis+sentinel://user:password@host:port,host:port/service/database`` with Sentinels,
+            whose own login, if they have one, is ``?sentinel_username=…&sentinel_password=…``;
+            ``rediss+…`` for TLS. Or a client of redis-py: `Redis`, `RedisCluster`, or what
+            `Sentinel.master_for` returns, of either face. It is used as it is on its face, in the
+            loop that used it first; elsewhere we connect where and as whom it does.
         serde: LangGraph's serializer (`JsonPlusSerializer` by default) or any other.
         schema: the schema of the tables in Postgres.
         prefix: stands before every key in Redis.
@@ -73,7 +79,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
             messages are known to come back and cost nothing.
         max_value_bytes: refuse larger values, serialized; None for no limit.
         timeout: seconds one Postgres operation may take in all.
-        redis_timeout: seconds one Redis operation may take.
+        redis_timeout: seconds to wait for a Redis server to connect, and to answer; Sentinels
+            share it.
         pool_size: connections per face to Postgres at most.
 
     Raises:
