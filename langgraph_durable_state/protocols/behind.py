@@ -23,8 +23,10 @@ from ..words import (
     Lost,
     Opened,
     Outcome,
+    Phase,
     Put,
     PutWrites,
+    Spell,
     Step,
     Stored,
     Unfit,
@@ -94,7 +96,6 @@ class Behind:
                 opened = found
                 if opened is not None and not opened.marked:
                     made = made.marked(serializer, self._shared.blobs, QUEUED)
-                    self._emit_queued(made.put)
             elif answer is Unfit.WHOLE:
                 whole = True
             elif answer is Unfit.FULL:
@@ -124,6 +125,8 @@ class Behind:
         except UnavailableError:
             if not self._shared.policy.queues:
                 raise
+            detail = "Postgres cannot be reached"
+            self._shared.events.emit("queued", detail, place=place, checkpoint=item.id)
             return Opened(claimed, marked=False)
         if found is None:
             return Fenced()
@@ -150,11 +153,16 @@ class Behind:
             await self._outbox.discard(whole.place, spell.token, b"")
         return outcome
 
-    async def _refuse(self, made: Draft, view: View) -> Outcome:
-        """Keeps a put that lost while Postgres cannot be asked."""
+    async def _refuse(self, made: Draft, view: View) -> Outcome | None:
+        """Keeps a put that lost while Postgres cannot be asked; None if it has not lost to what is
+        there now: the spell was adopted meanwhile, say."""
         spell = view.hot.spell if view.hot is not None else None
         if spell is None or spell.restarted:
             raise view.down or UnavailableError("postgres", "it could not be asked")
+        if made.put.digest in spell.chain:  # an acknowledgement was lost, and others went on
+            return Won(spell.head.seq, repeated=True, guarded=spell.marked)
+        if _fits(made.put, spell):
+            return None
         whole = made.whole(self._shared.blobs)
         step = Step(b"", ())
         kept = await self._outbox.append(whole.put, step, spell.token, None, refused=True)
@@ -162,10 +170,6 @@ class Behind:
             return Fenced()
         self._shared.unflushed.add(whole.put, spell.marked)
         return Lost(spell.head.id or None, kept=isinstance(kept, Kept))
-
-    def _emit_queued(self, put: Put) -> None:
-        detail = "Postgres cannot be reached"
-        self._shared.events.emit("queued", detail, place=put.place, checkpoint=put.id)
 
     # -- writes ------------------------------------------------------------------------------
 
@@ -202,6 +206,15 @@ class Behind:
             await self._outbox.note(item)
         except UnavailableError:
             pass  # what is served then is marked unverified
+
+
+def _fits(put: Put, spell: Spell) -> bool:
+    """Whether a put would advance the head of this spell, or open it."""
+    if spell.phase is not Phase.OPEN or put.claim is Claim.ANY:
+        return True
+    if spell.base is None and not spell.chain:
+        return True  # nobody knows its head
+    return spell.head.digest == (put.expected if put.claim is Claim.HEAD else b"")
 
 
 def _claimed(put: Put) -> Head | None:

@@ -205,6 +205,8 @@ class Writer:
                 if error.tier != "redis":
                     raise
                 down = error
+                if not await self._stands(made):
+                    raise
         try:
             made, outcome = await self._submit(made, serializer)
         except UnavailableError as error:
@@ -219,6 +221,17 @@ class Writer:
         if self._behind is not None and down is None:
             return await self._stored_hot(self._behind, made, serializer, durably)
         return await self._without_hot(made, serializer, outcome, down)
+
+    async def _stands(self, made: Draft) -> bool:
+        """Whether all that a put is made from is durable: not where the hot tier, which cannot be
+        asked, holds the parent alone, or writes that it has consumed. Nobody could replay it."""
+        if made.run is None or not made.run.hot or made.put.parent is None:
+            return True
+        found = await self._durable.read(made.put.place, made.put.parent, b"", -1)
+        if found is None or found.head.digest != made.record.parent_digest:
+            return False
+        stored = {row.digest for row in found.writes}
+        return stored.issuperset(made.record.consumed or ())
 
     async def _stored_hot(
         self, behind: Behind, made: Draft, serializer: Serializer, durably: bool

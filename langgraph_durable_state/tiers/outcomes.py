@@ -88,6 +88,10 @@ async def _aside(store: Store, put: Put, able: bool) -> Outcome:
         return (await store.commit([put]))[0] if able else ParentGone()
     refused = put.claim is not Claim.ASIDE
     kept = await store.keep_aside(put, refused)
+    if kept is None:
+        found = await store.standing(put, put.id)
+        if found.digest == put.digest and found.refused:
+            return Lost(found.head, kept=True)  # another kept it at the same time
     if kept is None and found.head is not None and put.refers is not None:
         return ParentGone()
     return Lost(found.head, kept is not None) if refused or kept is None else Kept(kept)

@@ -37,10 +37,13 @@ class Rule:
         hot: Redis may have been the only home of it: it may be gone if a loss was reported, and
             stand beside the line of heads if that was reported.
         queues: Postgres may not even have known that Redis is ahead.
+        unfinished_hot: what was not acknowledged may have been in Redis alone, whatever the policy:
+            where Redis is ahead, puts go through it.
     """
 
     hot: bool = False
     queues: bool = False
+    unfinished_hot: bool = False
 
 
 WRITE_THROUGH = Rule()
@@ -56,7 +59,7 @@ def rule_of(policy: Mapping[str, Any]) -> Rule:
     """The rule for what a saver with these options acknowledged."""
     behind = policy.get("write_policy") == "write_behind"
     queues = policy.get("when_durable_down", "queue" if behind else "raise") == "queue"
-    return Rule(behind or queues, queues)
+    return Rule(behind or queues, queues, unfinished_hot=True)
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Case:
         puts: the attempts to put each id.
         done, refused: ids acknowledged, and refused.
         line: the ids that were the head one after the other, and those of which nobody can tell.
-        beside: ids reported as branches.
+        beside: ids reported as branches; out: those and the refused.
         heads: the head's id at the end, by who was asked.
         seen: ids that were read as the head by any worker.
     """
@@ -137,11 +140,12 @@ class Case:
         self.puts: dict[str, list[Op]] = defaultdict(list)
         for op in self.of("put"):
             self.puts[op["id"]].append(op)
+        self._trunk = self._ancestors()
         self.done = {op["id"] for op in self.of("put", DONE)}
         self.refused = {op["id"] for op in self.of("put", CONFLICT)}
         self.beside = {op["id"] for op in self.of("put") if self._is_beside(op)}
-        out = self.refused | self.beside
-        self.line = [found.id for found in stored.line if found.id not in out]
+        self.out = self.refused | self.beside
+        self.line = [found.id for found in stored.line if found.id not in self.out]
         self.heads = {who: head.id if head else None for who, head in stored.heads.items()}
         self.seen = {op["seen"][0] for op in self.looks() if op["seen"]}
 
@@ -149,34 +153,49 @@ class Case:
         """The operations of a kind."""
         return [op for op in self.ops if op.kind == kind and outcome in (None, op.outcome)]
 
+    def _ancestors(self) -> set[str]:
+        """The heads at the end and what they are made from."""
+        found: set[str] = set()
+        for head in self.stored.heads.values():
+            id = head.id if head else None
+            while id is not None and id not in found:
+                found.add(id)
+                id = self.at[id].parent if id in self.at else None
+        return found
+
     def looks(self) -> list[Op]:
         """Reads of the head that were served for certain."""
         return [op for op in self.of("head", DONE) if not op["unsure"]]
 
     def _seen_durable(self) -> dict[str, float]:
-        """By when each id was seen in Postgres: by its id or in a list, or as the head by somebody
-        who asks Redis only where Postgres says so."""
+        """By when each id was seen in Postgres: by its id or in a list."""
         since: dict[str, float] = {}
         for op in self.ops:
             if op.outcome != DONE or op["unsure"]:
                 continue
-            sure = op.kind in ("one", "list") or (op.kind == "head" and not self.rule(op).queues)
-            for id in op["seen"] or () if sure else ():
-                since[id] = min(op.end, since.get(id, math.inf))
+            if op.kind in ("one", "list"):
+                for id in op["seen"]:
+                    since[id] = min(op.end, since.get(id, math.inf))
         return since
 
     def rule(self, op: Op) -> Rule:
         return self._rule(op.policy)
 
     def _is_beside(self, op: Op) -> bool:
-        """Whether this put was reported as a branch that is kept."""
-        kept = (event.id for event in self.events if event.kind == "branch_kept")
-        return self.rule(op).hot and op["id"] in kept
+        """Whether this put was reported as a branch that is kept, or as lost, and is not what the
+        head is made from."""
+        if not self.rule(op).hot:
+            return False
+        kept = any(e.kind == "branch_kept" and e.id == op["id"] for e in self.events)
+        return kept or (self._is_reported(op) and op["id"] not in self._trunk)
 
     def may_lack(self, op: Op) -> bool:
         """Whether what was acknowledged may be gone."""
         if op.kind == "put" and op["id"] in self._durable:
             return False
+        if op.outcome != DONE:
+            # It may have come no further than Redis, and only been read there.
+            return self.rule(op).unfinished_hot and self._is_reported(op)
         return self.rule(op).hot and (self._is_reported(op) or self._is_forgotten(op))
 
     def _is_reported(self, op: Op) -> bool:
@@ -199,6 +218,14 @@ class Case:
         death = self._history.deaths.get(op.worker, -math.inf)
         wiped = any(op.start <= wipe for wipe in self._history.wipes)
         return self.is_queued(op) and wiped and op.start <= death
+
+    def lost_its_base(self, op: Op) -> bool:
+        """Whether a put was made on what is lost, or put aside, by a policy that may: the head is
+        an older one then, or none."""
+        base = op["parent"]
+        return base in self.beside or (
+            base is not None and base not in self.at and not self.lacks(base)
+        )
 
     def is_queued(self, op: Op) -> bool:
         """Whether Postgres may not have known by then that Redis was ahead."""
@@ -235,7 +262,8 @@ def stored_whole(case: Case) -> Iterator[Finding]:
         if found.flaw is not None:
             yield Finding(f"partial state: {found.id}: {found.flaw}", (found.id,))
     for found in case.stored.line:
-        if found.parent is not None and found.parent not in case.at:
+        aside = found.id in case.out and not case.lacks(found.parent or "")
+        if found.parent is not None and found.parent not in case.at and not aside:
             yield Finding(f"the parent of {found.id} is gone", (found.id, found.parent))
         parents = {op["parent"] for op in case.puts[found.id]}
         if parents != {found.parent}:
@@ -269,10 +297,12 @@ def losers_kept(case: Case) -> Iterator[Finding]:
     for op in case.of("put", CONFLICT):
         id, actual = op["id"], op["actual"]
         moved = case.place.get(actual, math.inf) > case.place.get(op["parent"], -1)
-        if op["refused"] != id or actual in (None, id) or not moved:
+        wrong = op["refused"] != id or actual in (None, id) or not moved
+        if wrong and not case.lost_its_base(op):
             yield Finding(f"the conflict of {id} tells {op.facts}", (id, actual))
         gone = id not in case.at or not case.stored.by_id.get(id, True)
-        if gone and not case.may_lack(op):
+        nowhere = op["refused"] is None and case.lost_its_base(op)
+        if gone and not nowhere and not case.may_lack(op):
             yield Finding(f"the loser {id} was not kept", (id,))
         if id in case.done:
             yield Finding(f"{id} was acknowledged and refused", (id,))
@@ -295,7 +325,8 @@ def writes_kept(case: Case) -> Iterator[Finding]:
         elif shown is None and any(not case.may_lack(op) for op in acknowledged):
             yield Finding(f"lost: the writes of task {task} on {id}", (id,))
         began = min((op.start for op in ops if op["token"] == shown), default=-math.inf)
-        if any(op.end < began for op in acknowledged if not case.may_lack(op)):
+        first = (op for op in acknowledged if not (case.may_lack(op) or case.is_queued(op)))
+        if any(op.end < began for op in first):
             yield Finding(f"the first writes of task {task} on {id} were replaced", (id,))
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import INTERRUPT
 
-from langgraph_durable_state import DurableSaver
+from langgraph_durable_state import DurableSaver, UnavailableError
 from tests.cases import Face
 from tests.chaos.journal import DONE, LOST, UNKNOWN, Journal
 from tests.chaos.state import (
@@ -103,7 +103,12 @@ class Worker:
         async with asyncio.TaskGroup() as lanes:
             for _ in range(LANES):
                 lanes.create_task(Lane(self).live())
-        await self.saver.aclose()
+        while True:
+            try:
+                await self.saver.aclose()
+                break
+            except UnavailableError:  # what is left is not flushed yet
+                await asyncio.sleep(0.5)
         self.journal.close()
 
     def tell(self) -> None:

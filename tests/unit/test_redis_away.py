@@ -58,3 +58,23 @@ def test_a_run_from_the_durable_head_goes_on_and_says_which_that_is() -> None:
     assert [(event.kind, event.checkpoint) for event in told[1:]] == [("branch_kept", "lost")]
     for each in (saver, other):
         each.close()
+
+
+def test_a_run_does_not_go_on_without_writes_that_redis_holds_alone() -> None:
+    """Its next checkpoint has consumed them: nobody could replay its delta channels without."""
+    world = World()
+    saver = memory_saver(world, write_policy="write_behind", on_hot_lost="accept")
+    saver.put(*superstep(saver, None, "1", {"x": 1}))
+    saver.flush()
+    found = saver.get_tuple(config())
+    assert found is not None
+    put = superstep(saver, found, "2", {"x": 2})
+    saver.put_writes(found.config, [("delta", "a")], "task")
+    world.step = away
+    with pytest.raises(UnavailableError):
+        saver.put(*put)
+    world.step = go_on
+    saver.put(*put)
+    told = saver.get_delta_channel_history(config=config(), channels=["delta"])
+    assert told["delta"]["writes"] == [("task", "delta", "a")]
+    saver.close()
