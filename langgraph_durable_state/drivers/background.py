@@ -98,6 +98,11 @@ class Background:
         with self._lock:
             return dict(self._dirty)
 
+    def open_threads(self) -> list[Thread]:
+        """Those, and the threads whose spell this process has not seen end yet."""
+        with self._lock:
+            return list({**self._dirty, **self._idle})
+
     def flushed(self, thread: Thread, number: int) -> None:
         """All of a thread is durable that was acknowledged up to `number`."""
         with self._lock:
