@@ -130,8 +130,8 @@ def marks(found: Any) -> dict[str, Any]:
 
 def told(caplog: pytest.LogCaptureFixture, kind: str) -> list[str]:
     """The events of a kind that the log has."""
-    lines = [r.getMessage() for r in caplog.records if r.name == LOGGER]
-    return [line for line in lines if line.startswith(f"{kind}: ")]
+    events = [record.args[0] for record in caplog.records if record.name == LOGGER and record.args]
+    return [str(event) for event in events if getattr(event, "kind", None) == kind]
 
 
 async def refused(call: Any, tier: str) -> None:

@@ -62,7 +62,7 @@ async def test_what_an_emptied_redis_held_alone_is_reported_until_that_is_accept
         await lost(one.put_writes(first, [("c", 1)], "task"), id_of(first))
         assert values_of(await one.get_tuple(first)) == {"c": 1}
     other = pair.saver(policy)
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         assert await other.accept_loss("t") == [""]
     assert [id_of(first) in line for line in told(caplog, "state_lost")] == [True]
     for reader in (saver, other, pair.saver(policy), pair.alone()):
@@ -96,7 +96,7 @@ async def test_a_loss_may_be_accepted_beforehand_and_is_reported_all_the_same(
     first, _ = await in_spell(pair, pair.saver(BEHIND))
     pair.empty_redis()
     saver = pair.saver(BEHIND, on_hot_lost="accept")
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         found = await head(saver)
         assert id_of((await head(saver)).config) == id_of(first)
     assert [id_of(first) in line for line in told(caplog, "state_lost")] == [True]
@@ -133,7 +133,7 @@ async def test_a_restart_within_a_spell_is_reported(
     fresh = pair.saver(policy)
     await lost(fresh.get_tuple(at()), id_of(first), left=id_of(second))
     await lost(step(fresh, first, 3), id_of(first), left=id_of(second))
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         assert await fresh.accept_loss("t") == [""]
     assert len(told(caplog, "state_lost")) == 1
     for reader in (fresh, pair.saver(policy)):
@@ -155,7 +155,7 @@ async def test_with_wait_aof_a_killed_redis_loses_nothing_and_nothing_is_reporte
     await saver.put_writes(configs[-1], [("c", "w")], "task")
     pair.redis.kill()
     pair.redis.start()
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         for reader in (pair.saver(options), saver):
             found = await until_served(lambda r=reader: head(r))
             assert (values_of(found), marks(found)) == ({"c": 6}, {})
@@ -184,7 +184,7 @@ async def test_a_queued_burst_that_a_restart_may_have_cut_short_is_reported(
     fresh = pair.saver(QUEUE)
     reads = lambda: until_served(lambda: fresh.get_tuple(at()))  # noqa: E731
     await lost(reads(), id_of(first), left=id_of(second))
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         assert await fresh.accept_loss("t") == [""]
     assert len(told(caplog, "state_lost")) == 1
     assert id_of((await head(fresh)).config) == id_of(second)
@@ -203,7 +203,7 @@ async def test_a_redis_restored_from_within_an_ended_spell_is_not_believed(
     pair.release()
     await until(lambda: unmarked(pair))
     pair.redis.restore(snapshot)
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         for reader in (pair.saver(BEHIND), saver):
             found = await until_served(lambda r=reader: head(r))
             assert (id_of(found.config), marks(found)) == (id_of(second), {})

@@ -164,7 +164,7 @@ async def test_a_worker_that_accepts_it_goes_on_without_redis_and_nothing_is_los
     accepting = pair.opened(proxy.url, **BEHIND, redis_timeout=0.2, on_hot_lost="accept")
     configs = await in_spell(pair, other, held=2)
     proxy.blackhole()
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         found = await head(accepting)
     assert values_of(found) == {"c": 1}
     assert ["'t'" in line and id_of(configs[0]) in line for line in told(caplog, "state_lost")]
@@ -172,7 +172,7 @@ async def test_a_worker_that_accepts_it_goes_on_without_redis_and_nothing_is_los
     assert values_of(await head(pair.alone())) == {"c": 3}
     assert marks(await head(pair.alone())) == {"degraded": "hot_lost"}
     pair.release()
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         await other.flush()
     assert [id_of(c) in " ".join(told(caplog, "branch_kept")) for c in configs] == [
         False,
@@ -230,7 +230,7 @@ async def test_without_postgres_a_known_thread_goes_on_in_redis_and_says_so(
     found = await head(worker)
     assert (values_of(found), marks(found)) == ({"c": 1}, {"unverified": True})
     assert found.pending_writes == [("one", "c", "before")]
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         turn = Turn(worker, found)
         second, third = await turn.step(2), await turn.step(3)
     assert len(told(caplog, "queued")) == 1
@@ -374,7 +374,7 @@ async def test_a_queued_put_that_finds_the_head_moved_becomes_a_branch(
     pair.postgres.start()
     alone = pair.alone()
     other = await until_served(lambda: step(alone, config, 4))
-    with caplog.at_level(logging.WARNING, logger=LOGGER):
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
         await until_served(saver.flush)
     report = told(caplog, "branch_kept")
     assert [any(id_of(c) in line for line in report) for c in queued] == [True, True]
