@@ -87,15 +87,21 @@ class Operations:
         return len(left)
 
     def _flush_at_end(self) -> None:
-        """What closing a saver does first: nothing is left for others to flush."""
+        """What closing a saver does first: nothing is left for others to flush, or to wait for."""
         self._faces.background.stop()
-        if self._faces.background.unflushed():
+        if self._faces.background.open_threads() and not self._faces.closed:
             run(self._end_all())
 
     async def _end_all(self) -> None:
         driver = await self._faces.blocking()
-        for thread, number in self._faces.background.unflushed().items():
+        background = self._faces.background
+        for thread, number in background.unflushed().items():
             await self._drain(driver, thread, number)
+        for thread in background.open_threads():
+            try:
+                await driver.flusher.end_quiet(thread, 0.0)
+            except UnavailableError:
+                return  # all is durable; whoever sees both tiers next ends it
 
     async def _drain(self, driver: Driver, thread: Thread, number: int) -> None:
         await driver.flusher.drain(thread)
@@ -134,8 +140,7 @@ class Operations:
         return await self._accept_loss(await self._faces.blocking(), thread)
 
     async def _accept_loss(self, driver: Driver, thread: Thread) -> list[str]:
-        waiting = await driver.durable.ahead(thread.key, 1_000)
-        places = [Place(thread, w.place.ns) for w in waiting]
+        places = [Place(thread, ns) for ns in await driver.flusher.namespaces(thread)]
         return [place.ns for place in places if await driver.arbiter.accept_loss(place)]
 
 

@@ -278,8 +278,8 @@ class Outbox(Protocol):
         """Removes a spell that is not current, if its hot head is still `head` (empty for any);
         what is in the outbox stays. Tells whether it did."""
 
-    async def guard(self, place: Place, token: bytes) -> None:
-        """Notes that the durable head is marked for this spell."""
+    async def guard(self, place: Place, token: bytes) -> bool:
+        """Notes that the durable head is marked for this spell; tells whether it is there."""
 
     async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
         """Goes on with a spell on a server that was restarted; its next entries have larger

@@ -70,8 +70,14 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         postgres: a URL or conninfo string, or a `psycopg_pool` pool. Of several hosts
             (``postgresql://a:5432,b:5432/db``) the one that takes writes is used, unless
             `target_session_attrs` says otherwise. A standby, which may be behind, is never read.
-        redis: a URL or a redis-py client (standalone Redis 6+ or Valkey 7+); None for Postgres
-            alone.
+        redis: Redis 6+ or Valkey 7+; None for Postgres alone. A URL: ``redis://``, ``rediss://``
+            or ``unix://`` as redis-py reads them;
+            ``redis+cluster://user:password@host:port,host:port`` with some nodes of a Cluster;
+            ``redis+sentinel://user:password@host:port,host:port/service/database`` with Sentinels,
+            whose own login, if they have one, is ``?sentinel_username=…&sentinel_password=…``;
+            ``rediss+…`` for TLS. Or a client of redis-py: `Redis`, `RedisCluster`, or what
+            `Sentinel.master_for` returns, of either face. It is used as it is on its face, in the
+            loop that used it first; elsewhere we connect where and as whom it does.
         serde: LangGraph's serializer (`JsonPlusSerializer` by default) or any other.
         schema: the schema of the tables in Postgres.
         prefix: stands before every key in Redis.
@@ -90,7 +96,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             messages are known to come back and cost nothing.
         max_value_bytes: refuse larger values, serialized; None for no limit.
         timeout: seconds one Postgres operation may take in all.
-        redis_timeout: seconds one Redis operation may take.
+        redis_timeout: seconds to wait for a Redis server to connect, and to answer; Sentinels
+            share it.
         pool_size: connections per face to Postgres at most.
         write_policy: ``"write_through"``: a put is in Postgres when it is acknowledged;
             ``"write_behind"``: it is in Redis, and is flushed to Postgres in the background.
@@ -146,7 +153,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
         super().__init__(serde=serde)
-        check_sources(postgres, redis)
+        check_sources(postgres, redis, waits_for_disk=wait_aof is not None)
         self._settings = Settings(
             schema,
             prefix,

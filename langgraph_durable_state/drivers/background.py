@@ -108,6 +108,11 @@ class Background:
         """Whether nothing was ever flushed here, and nothing is to be."""
         return self._thread is None and not self._dirty
 
+    def open_threads(self) -> list[Thread]:
+        """Those, and the threads whose spell this process has not seen end yet."""
+        with self._lock:
+            return list({**self._dirty, **self._idle})
+
     def flushed(self, thread: Thread, number: int) -> None:
         """All of a thread is durable that was acknowledged up to `number`, or reported missing."""
         with self._lock:

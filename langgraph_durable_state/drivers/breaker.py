@@ -73,6 +73,16 @@ class Breaker:
         self._probing = False
         self._aside = False
         self._refused: tuple[str, float] = "", 0.0
+        self._parts: dict[str, Breaker] = {}
+
+    def part(self, name: str) -> Breaker:
+        """The breaker of one node of the tier, which may fail while the others do not."""
+        found = self._parts.get(name)
+        if found is None:
+            clocks = (self._clock, self._wall, self._draw)
+            fresh = Breaker(f"{self._tier} node {name}", self._events, *clocks)
+            found = self._parts.setdefault(name, fresh)
+        return found
 
     @property
     def is_open(self) -> bool:

@@ -114,17 +114,18 @@ def blocking(
     aside = Threads()
     connections = BlockingConnections(pool, own_pool, failures)
     durable = _durable(connections, settings, breakers, aside)
-    client, own_client = clients.blocking_redis(redis, settings) if redis else (None, False)
+    scripts = None
+    if redis is not None:
+        client = clients.blocking_redis(redis, settings)
+        scripts = BlockingScriptClient(*client, settings.redis_timeout)
 
     async def close() -> None:
         aside.close()
         if own_pool:
             pool.close()
-        if client is not None and own_client:
-            client.close()
-            client.connection_pool.disconnect()
+        if scripts is not None:
+            scripts.close()
 
-    scripts = BlockingScriptClient(client, settings.redis_timeout) if client is not None else None
     tiers = _hot(scripts, settings, breakers, aside)
     return Driver(shared, durable, LeaderAndFollowers(durable), *tiers, breakers, close)
 
@@ -142,13 +143,15 @@ async def native(
     aside = Tasks()
     connections = NativeConnections(pool, own_pool, failures)
     durable = _durable(connections, settings, breakers, aside)
-    client, own_client = clients.native_redis(redis, settings) if redis else (None, False)
+    scripts = None
+    if redis is not None:
+        client = clients.native_redis(redis, settings)
+        scripts = NativeScriptClient(*client, settings.redis_timeout)
 
     async def close() -> None:
         aside.close()
-        if client is not None and own_client:
-            await client.aclose()
-            await client.connection_pool.disconnect()
+        if scripts is not None:
+            await scripts.close()
         if own_pool:
             # At the end of a loop the pool's own tasks are cancelled already, and it says so.
             await asyncio.gather(pool.close(), return_exceptions=True)
@@ -156,7 +159,6 @@ async def native(
     # A loop that ends closes its asynchronous generators: the pools go then.
     guard = _until_loop_ends(close)
     await anext(guard)
-    scripts = NativeScriptClient(client, settings.redis_timeout) if client is not None else None
     tiers = _hot(scripts, settings, breakers, aside)
     return Driver(shared, durable, OneFlusher(durable), *tiers, breakers, guard.aclose)
 

@@ -153,6 +153,11 @@ class Faces:
         """Whether a driver can be had without waiting for anything."""
         return self.installed and self._checked
 
+    @property
+    def closed(self) -> bool:
+        """Whether the saver was closed."""
+        return self._closed
+
     def check_open(self) -> None:
         """Raises ClosedError if the saver was closed."""
         if self._closed:

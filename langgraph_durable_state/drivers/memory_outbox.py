@@ -297,11 +297,13 @@ class MemoryOutbox:
         self._world.copies.pop(place, None)
         self._world.hot_writes.pop(place, None)
 
-    async def guard(self, place: Place, token: bytes) -> None:
+    async def guard(self, place: Place, token: bytes) -> bool:
         async with Change(self._world, HOT + "guard"):
             spell = self._world.spells.get(place)
-            if spell is not None and spell.token == token:
+            found = spell is not None and spell.token == token
+            if found and spell is not None:
                 spell.marked = True
+            return found
 
     async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
         async with Change(self._world, HOT + "adopt"):

@@ -82,6 +82,7 @@ class Engine:
             await self._flusher.settle(place.thread)
             found = await self._durable.read(place, id, b"", None)
         if found is None or found.row is None:
+            await self._arbiter.view(place, b"", -1)  # it may be what the hot tier lost
             return None
         record = self._reader.record(place, found.row, found.chunks)
         self._shared.recent.put((place, id), Known(record, found.row.digest))

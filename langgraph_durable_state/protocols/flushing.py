@@ -249,18 +249,22 @@ class Flusher:
                 one.at = len(one.out.entries)  # erased, or flushed by another
                 return
             marked = await self._durable.mark_ahead(place, entry.token, [entry.token])
-            if marked is not None and marked[1] == entry.token:
-                await self._outbox.guard(place, entry.token)
-            return
+            if marked is None or marked[1] != entry.token:
+                return
+            if await self._outbox.guard(place, entry.token):
+                return
+            # The spell is gone and this is what it left: nobody reads it from the hot tier.
+            await self._durable.clear_ahead(place, entry.token)
         item = entry.item
         if isinstance(item, Put):
-            spell = marks[place][0] if place in marks else None
-            item = replace(item, claim=Claim.HEAD, expected=NEVER, spell=spell)
+            item = replace(item, spell=marks[place][0] if place in marks else None)
+            if place in marks or (place, entry.token) in one.dead:
+                item = replace(item, claim=Claim.HEAD, expected=NEVER)
         outcome = (await self._durable.commit([item]))[0]
         if isinstance(outcome, Ahead):
             return  # marked meanwhile: look again
         one.done(entry, advanced=False)
-        if isinstance(item, Put) and not entry.refused:
+        if isinstance(item, Put) and isinstance(outcome, (Lost, ParentGone)) and not entry.refused:
             self._report(item, outcome)
 
     def _report(self, put: Put, outcome: Outcome) -> None:
@@ -327,6 +331,19 @@ class Flusher:
         """Ends the spells of a thread for which nothing came for `quiet` seconds."""
         for waiting in await self._durable.ahead(thread.key, THREADS):
             await self.close(waiting.place, waiting.token, quiet)
+
+    async def namespaces(self, thread: Thread) -> list[str]:
+        """Those of a thread in which the hot tier may be ahead, whether Postgres was told or not.
+
+        Raises:
+            UnavailableError: if either tier cannot be reached.
+        """
+        waiting = await self._durable.ahead(thread.key, THREADS)
+        heads = await self._durable.heads(thread)
+        out = await self._outbox.take(thread, b"", THREADS)
+        entries = out.entries if out is not None else ()
+        found = (w.place.ns for w in waiting), (e.item.place.ns for e in entries)
+        return sorted({*heads, *found[0], *found[1]})
 
     async def left_behind(self, limit: int, before: float) -> list[Thread]:
         """The threads whose heads were marked before then (seconds of the epoch)."""

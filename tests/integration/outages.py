@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import redis
 
 from langgraph_durable_state import DurableSaver, UnavailableError
 from langgraph_durable_state.decisions import keys
-from tests.cases import Face, at, cp, id_of, put, query
+from tests.cases import Face, at, close_anyway, cp, id_of, put, query
 from tests.servers import PostgresServer, ValkeyServer
 
 THROUGH: dict[str, Any] = {}
@@ -52,7 +52,7 @@ class Pair:
         # What is down costs the whole time-out once; Redis is up, but maybe slow on a busy machine.
         patience = {"timeout": 1.0, "redis_timeout": 2.0}
         saver = DurableSaver(self.postgres.url, redis_url, **(patience | options))
-        self._ends.push_async_callback(_closed, saver)
+        self._ends.push_async_callback(close_anyway, saver)
         return self.face(saver)
 
     def hold(self, thread_id: str = "t") -> None:
@@ -87,11 +87,6 @@ class Pair:
             self.postgres.url, "SELECT count(*) FROM durable_state.head WHERE ahead IS NOT NULL"
         )
         return bool(told[0][0])
-
-
-async def _closed(saver: DurableSaver) -> None:
-    with suppress(UnavailableError):  # what could not be flushed, the test knows about
-        await saver.aclose()
 
 
 async def step(saver: Any, config: Any, n: int) -> Any:

@@ -62,7 +62,8 @@ async def test_a_put_behind_is_read_by_all_who_see_redis_and_refused_to_others(
     await refused(pair.alone().get_tuple(at()), "redis")
     pair.release()
     await until(lambda: has_stored(pair, config))
-    found = await until_served(lambda: head(pair.alone()))
+    alone = pair.alone()
+    found = await until_served(lambda: head(alone))
     assert (id_of(found.config), marks(found)) == (id_of(config), {})
 
 
@@ -326,7 +327,8 @@ async def test_a_thread_that_begins_without_postgres_is_there_afterwards(
     pair.postgres.start()
     await until_served(saver.flush)
     assert pair.stored() == [id_of(config)]
-    assert ids_of(await until_served(lambda: pair.alone().list(None))) == [id_of(config)]
+    alone = pair.alone()
+    assert ids_of(await until_served(lambda: alone.list(None))) == [id_of(config)]
 
 
 @each(QUEUING)

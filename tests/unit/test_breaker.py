@@ -240,3 +240,14 @@ class InTurn(Threads):
 
     def run(self) -> None:
         run(self._work)  # type: ignore[arg-type]
+
+
+def test_a_node_fails_alone(breaker: Breaker, told: list[Event]) -> None:
+    """The tier and its other nodes go on; it is said of which node."""
+    breaker.part("h:1").failed(DOWN)
+    assert [breaker.part("h:1").admits(), breaker.part("h:2").admits(), breaker.admits()] == [
+        False,
+        True,
+        True,
+    ]
+    assert [(event.kind, event.tier) for event in told] == [("tier_down", "redis node h:1")]
