@@ -187,7 +187,9 @@ class Case:
         if not self.rule(op).hot:
             return False
         kept = any(e.kind == "branch_kept" and e.id == op["id"] for e in self.events)
-        return kept or (self._is_reported(op) and op["id"] not in self._trunk)
+        # A fork that was left again is on another branch as well, and has been the head.
+        left = op["guarded"] and op["id"] not in self._trunk
+        return kept or (left and self._is_reported(op))
 
     def may_lack(self, op: Op) -> bool:
         """Whether what was acknowledged may be gone."""
@@ -424,7 +426,7 @@ def _follows(case: Case, place: Mapping[str, int], before: str, now: str) -> boo
     if not all(map(case.guarded, case.line[place[before] + 1 : place[now] + 1])):
         return True
     found: str | None = now
-    while found is not None and place.get(found, -1) > place[before]:
+    while found in case.place and case.place[found] > case.place[before]:
         found = case.at[found].parent
     return found == before
 

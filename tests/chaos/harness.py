@@ -153,8 +153,6 @@ def run(plan: Plan, directory: Path, template: Path) -> Report:
         crew.finish(END_SECONDS)
         settle(postgres.url, valkey.url, directory / "end.jsonl")
         history = replace(crew.history(), wipes=wipes)
-        (directory / "wipes").write_text("\n".join(map(str, wipes)))
-        (directory / "deaths").write_text("\n".join(f"{k} {v}" for k, v in history.deaths.items()))
         with closing(Readers(postgres.url, valkey.url)) as readers:
             _prove(history, readers, report)
     return report

@@ -71,6 +71,16 @@ class Tale:
         """A read that found these."""
         self.call(kind, seen=[id for id in seen if id is not None], **more)
 
+    def wipe(self) -> None:
+        """Redis forgets."""
+        self.history.wipes.append(self._now)
+        self._now += 1.0
+
+    def die(self) -> None:
+        """The worker is killed."""
+        self.history.deaths["w"] = self._now
+        self._now += 1.0
+
     def report(self, kind: str, id: str | None = None) -> None:
         """What an observer was told."""
         self.history.events.append(Event("w", kind, PLACES[1], self._now, id))
@@ -357,6 +367,110 @@ class TestWriteBehind:
         behind.head = "b"
         behind.report("branch_kept", "c")
         assert behind.found() == "lost: c was acknowledged or read"
+
+    def test_a_loss_of_what_the_last_durable_checkpoint_is_made_from(self, behind: Tale) -> None:
+        """The report itself says that it is there."""
+        behind.forget("a", "b")
+        behind.report("state_lost", "b")
+        assert "lost: b was acknowledged or read" in behind.findings()
+        assert "lost: a was acknowledged or read" in behind.findings()
+
+    def test_a_loss_of_what_was_seen_in_postgres(self, behind: Tale) -> None:
+        """By its id, or in a list."""
+        behind.look("c", "b", "a", kind="list")
+        behind.report("state_lost", "a")
+        behind.forget("b", "c")
+        behind.head = "a"
+        assert "lost: b was acknowledged or read" in behind.findings()
+
+    def test_a_head_that_moved_back_over_a_loss(self, behind: Tale) -> None:
+        """Redis could not be asked, and was later: it had lost nothing."""
+        behind.report("state_lost", "b")
+        behind.look("b")
+        behind.look("c")
+        behind.put("d", "c")
+        assert behind.findings() == []
+
+    def test_a_head_that_moved_back_after_a_loss(self, behind: Tale) -> None:
+        """The report was of what came before."""
+        behind.report("state_lost", "b")
+        behind.put("d", "c")
+        behind.look("c")
+        assert any(each.startswith("the head moved back from d") for each in behind.findings())
+
+    def test_what_was_not_acknowledged_and_read_in_redis(self) -> None:
+        """Any worker's put goes through Redis where that is ahead."""
+        tale = Tale()
+        tale.put("a", None)
+        tale.put("b", "a", UNKNOWN, stored=False)
+        tale.look("b")
+        tale.head = "a"
+        assert "lost: b was acknowledged or read" in tale.findings()
+        tale.report("state_lost", "a")
+        assert tale.findings() == []
+
+    def test_unsure_reads_tell_nothing(self, behind: Tale) -> None:
+        """They were marked."""
+        behind.look("b", unsure=True)
+        assert behind.findings() == []
+
+    def test_a_loser_on_what_was_lost(self, behind: Tale) -> None:
+        """It is kept, though what it was made from is gone."""
+        behind.report("state_lost", "b")
+        behind.forget("c")
+        behind.head = "b"
+        behind.refuse("x", "c")
+        assert behind.findings() == []
+
+
+class TestQueued:
+    """What was acknowledged while Postgres could not even be told that Redis is ahead."""
+
+    @pytest.fixture
+    def queued(self) -> Tale:
+        tale = Tale(BEHIND)
+        tale.put("a", None)
+        tale.look("a", kind="list")
+        tale.report("queued", "b")
+        tale.put("b", "a")
+        return tale
+
+    def test_others_do_not_see_it_yet(self, queued: Tale) -> None:
+        """Not until somebody saw it in Postgres."""
+        queued.look("a")
+        assert queued.findings() == []
+
+    def test_others_see_it_once_it_is_in_postgres(self, queued: Tale) -> None:
+        queued.look("b", "a", kind="list")
+        queued.look("a")
+        assert any(each.startswith("the head moved back from b") for each in queued.findings())
+
+    def test_it_is_there_in_the_end(self, queued: Tale) -> None:
+        queued.head = "a"
+        assert any(each.startswith("the head moved back from b") for each in queued.findings())
+
+    def test_it_is_lost_with_redis_and_with_who_knew(self, queued: Tale) -> None:
+        """Nobody is left to report it."""
+        queued.forget("b")
+        queued.head = "a"
+        queued.wipe()
+        assert "lost: b was acknowledged or read" in queued.findings()
+        queued.die()
+        assert queued.findings() == []
+
+    def test_what_came_before_is_not_lost(self, queued: Tale) -> None:
+        queued.forget("a")
+        queued.wipe()
+        queued.die()
+        assert "lost: a was acknowledged or read" in queued.findings()
+
+    def test_a_policy_that_does_not_queue_is_not_excused(self) -> None:
+        tale = Tale(BEHIND | {"when_durable_down": "raise"})
+        tale.report("queued", "b")
+        tale.put("a", None)
+        tale.put("b", "a")
+        tale.look("a")
+        assert any(each.startswith("the head moved back from b") for each in tale.findings())
 
 
 class TestStates:

