@@ -3,6 +3,7 @@
 -- each spell its token, how many heads were flushed, and the digest of the last.
 local left = redis.call('LLEN', KEYS[1])
 if left == 0 or redis.call('GET', KEYS[2]) ~= ARGV[1] then return -1 end
+redis.call('LTRIM', KEYS[1], ARGV[2], -1)  -- first: a full server takes what follows a removal
 for i = 4, #KEYS do
   local at = 4 + 3 * (i - 4)
   if redis.call('HGET', KEYS[i], 'token') == ARGV[at] then
@@ -12,7 +13,6 @@ for i = 4, #KEYS do
   end
 end
 left = left - tonumber(ARGV[2])
-redis.call('LTRIM', KEYS[1], ARGV[2], -1)
 if left > 0 then
   redis.call('SET', KEYS[2], string.format('%.0f', tonumber(ARGV[1]) + tonumber(ARGV[2])))
 else

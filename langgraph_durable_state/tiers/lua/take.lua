@@ -8,6 +8,9 @@ if left == 0 then
   redis.call('DEL', KEYS[3])
   return {0, 0}
 end
-if ARGV[1] ~= '' then redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2]) end
+if ARGV[1] ~= '' then
+  redis.call('DEL', KEYS[3])  -- first: a full server takes what follows a removal
+  redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
+end
 local entries = redis.call('LRANGE', KEYS[1], 0, ARGV[3] - 1)
 return {redis.call('GET', KEYS[2]), left - #entries, unpack(entries)}
