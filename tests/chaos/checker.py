@@ -225,9 +225,16 @@ class Case:
         """Whether a put was made on what is lost, or put aside, by a policy that may: the head is
         an older one then, or none."""
         base = op["parent"]
+        if any(map(self.may_lack, self._consumed(op))):
+            return True
         return base in self.beside or (
             base is not None and base not in self.at and not self.lacks(base)
         )
+
+    def _consumed(self, op: Op) -> list[Op]:
+        """The acknowledged writes that a put was made from."""
+        tokens = set((op["consumed"] or {}).values())
+        return [w for w in self.of("writes", DONE) if w["token"] in tokens]
 
     def is_queued(self, op: Op) -> bool:
         """Whether Postgres may not have known by then that Redis was ahead."""
