@@ -95,15 +95,16 @@ class Policy:
         queues: the hot tier acknowledges while Postgres is down.
         accepts_loss: go on from the durable head where what the hot tier held alone is gone.
         stale_reads: serve the head last seen while neither tier can be asked.
-        secured: what is acknowledged is on the hot tier's disk, or durable, so that a restart loses
-            nothing.
+        secured: 1 if what is acknowledged is on the hot tier's disk, so that a restart loses
+            nothing; 2 if it is on a replica's as well, or durable, so that a fail-over does not
+            either; 0 if neither.
     """
 
     write_behind: bool = False
     queues: bool = False
     accepts_loss: bool = False
     stale_reads: bool = False
-    secured: bool = False
+    secured: int = 0
 
     @property
     def asks_hot(self) -> bool:
