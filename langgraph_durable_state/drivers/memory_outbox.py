@@ -35,7 +35,7 @@ from ..words import (
     Won,
 )
 from .memory_hot import HOT
-from .memory_world import Change, HotSpell, World
+from .memory_world import Change, HotSpell, World, spot
 
 _NOBODY = b"\x00" * 16
 _UNKNOWN = b"?"
@@ -82,7 +82,7 @@ class MemoryOutbox:
 
     def _open(self, place: Place, token: bytes, opened: Opened | None) -> HotSpell | Answer:
         spells = self._world.spells
-        spell = spells.get(place)
+        spell = spells.get(spot(place))
         if spell is not None and spell.phase is Phase.OPEN:
             return spell if spell.server == self._world.server else Unfit.RESTARTED
         if spell is not None and spell.phase is Phase.OPENING:
@@ -94,14 +94,14 @@ class MemoryOutbox:
             spell.marked = opened.marked
             return spell
         previous = spell.token if spell else b""
-        spells[place] = HotSpell(token, Phase.OPENING, previous)
+        spells[spot(place)] = HotSpell(token, Phase.OPENING, previous)
         return Cold(token, previous)
 
     def _full(self, place: Place) -> bool:
         return len(self._world.outboxes.get(place.thread.key, ())) >= self._bound
 
     def _win(self, put: Put, step: Step, spell: HotSpell) -> Answer:
-        copy = self._world.copies.get(put.place)
+        copy = self._world.copies.get(spot(put.place))
         chunks: dict[int, ChunkRow] = {}
         if step.base:
             if copy is None or copy[0].digest != step.base:
@@ -109,9 +109,10 @@ class MemoryOutbox:
             chunks = {no: c for no, c in copy[1].items() if no not in step.dropped}
         seq, before = spell.head.seq + 1, spell.head
         row = RecordRow(put.place.ns, put.id, put.parent, seq, put.digest, put.record, put.numbers)
-        self._world.copies[put.place] = row, chunks | {c.no: c for c in step.chunks}
-        writes = self._world.hot_writes.get(put.place, {})
-        self._world.hot_writes[put.place] = {k: w for k, w in writes.items() if k[0] != before.id}
+        self._world.copies[spot(put.place)] = row, chunks | {c.no: c for c in step.chunks}
+        writes = self._world.hot_writes.get(spot(put.place), {})
+        left = {key: write for key, write in writes.items() if key[0] != before.id}
+        self._world.hot_writes[spot(put.place)] = left
         spell.head = Head(put.id, seq, put.digest)
         spell.chain = (*spell.chain, put.digest)
         how = outgoing.ADVANCED if before.digest else outgoing.OPENED
@@ -137,7 +138,7 @@ class MemoryOutbox:
                 return spell
             if self._full(item.place):
                 return Unfit.FULL
-            held = self._world.hot_writes.setdefault(item.place, {})
+            held = self._world.hot_writes.setdefault(spot(item.place), {})
             news = False
             for row in item.rows:
                 key = (row.id, row.task, row.slot)
@@ -157,13 +158,13 @@ class MemoryOutbox:
 
     async def note(self, item: PutWrites) -> None:
         async with Change(self._world, HOT + "note"):
-            if item.place not in self._world.spells:
-                held = self._world.hot_writes.get(item.place, {})
+            if spot(item.place) not in self._world.spells:
+                held = self._world.hot_writes.get(spot(item.place), {})
                 held = {key: write for key, write in held.items() if key[0] == item.id}
                 for row in item.rows:
                     sent = tuple(c for c in item.chunks if c.no in row.numbers)
                     held[row.id, row.task, row.slot] = row, sent
-                self._world.hot_writes[item.place] = held
+                self._world.hot_writes[spot(item.place)] = held
 
     async def evicts(self) -> str:
         return ""
@@ -172,9 +173,9 @@ class MemoryOutbox:
 
     async def peek(self, place: Place, held: Digest) -> HotFound:
         await self._world.step(HOT + "peek")
-        spell = self._world.spells.get(place)
-        row, chunks = self._world.copies.get(place, (None, {}))
-        writes = sorted(self._world.hot_writes.get(place, {}).items())
+        spell = self._world.spells.get(spot(place))
+        row, chunks = self._world.copies.get(spot(place), (None, {}))
+        writes = sorted(self._world.hot_writes.get(spot(place), {}).items())
         digest = row.digest if row is not None else b""
         if digest == held:
             row, chunks = None, {}
@@ -218,7 +219,7 @@ class MemoryOutbox:
             if not entries or entries[0][0] != first:
                 return -1
             for (ns, token), digests in flushed.items():
-                spell = self._world.spells.get(Place(thread, ns))
+                spell = self._world.spells.get((thread.key, ns))
                 if spell is not None and spell.token == token:
                     spell.base, spell.chain = digests[-1], spell.chain[len(digests) :]
             left = entries[count:]
@@ -236,7 +237,7 @@ class MemoryOutbox:
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         async with Change(self._world, HOT + "close"):
-            spell = self._world.spells.get(place)
+            spell = self._world.spells.get(spot(place))
             if spell is None or spell.token != token:
                 return False
             if spell.phase is Phase.OPEN and self._world.outboxes.get(place.thread.key):
@@ -246,32 +247,34 @@ class MemoryOutbox:
 
     async def forget(self, place: Place, token: bytes) -> None:
         async with Change(self._world, HOT + "forget"):
-            spell = self._world.spells.get(place)
+            spell = self._world.spells.get(spot(place))
             if spell is not None and (spell.token, spell.phase) == (token, Phase.CLOSING):
-                del self._world.spells[place]
+                del self._world.spells[spot(place)]
 
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         async with Change(self._world, HOT + "discard"):
-            spell = self._world.spells.get(place)
+            spell = self._world.spells.get(spot(place))
             if spell is None or spell.token != token or (head and spell.head.digest != head):
                 return False
             self._drop(place)
             return True
 
     def _drop(self, place: Place) -> None:
-        self._world.spells.pop(place, None)
-        self._world.copies.pop(place, None)
-        self._world.hot_writes.pop(place, None)
+        self._world.spells.pop(spot(place), None)
+        self._world.copies.pop(spot(place), None)
+        self._world.hot_writes.pop(spot(place), None)
 
-    async def guard(self, place: Place, token: bytes) -> None:
+    async def guard(self, place: Place, token: bytes) -> bool:
         async with Change(self._world, HOT + "guard"):
-            spell = self._world.spells.get(place)
-            if spell is not None and spell.token == token:
-                spell.marked = True
+            spell = self._world.spells.get(spot(place))
+            if spell is None or spell.token != token:
+                return False
+            spell.marked = True
+            return True
 
     async def adopt(self, place: Place, token: bytes) -> None:
         async with Change(self._world, HOT + "adopt"):
-            spell = self._world.spells.get(place)
+            spell = self._world.spells.get(spot(place))
             if spell is not None and spell.token == token:
                 spell.server = self._world.server
 

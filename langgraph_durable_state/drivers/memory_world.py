@@ -95,6 +95,14 @@ class Rows:
 
 
 HotWrite = tuple[WriteRow, tuple[ChunkRow, ...]]
+Spot = tuple[UUID, str]
+"""A thread's key and a namespace: what a Redis key tells. Who flushes what others left behind knows
+no more of a place."""
+
+
+def spot(place: Place) -> Spot:
+    """Where the hot tier has what it has of a place."""
+    return place.thread.key, place.ns
 
 
 @dataclass
@@ -126,9 +134,9 @@ class World:
     def __init__(self, step: Step = go_on) -> None:
         self.step = step
         self.threads: defaultdict[UUID, Rows] = defaultdict(Rows)
-        self.copies: dict[Place, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
-        self.spells: dict[Place, HotSpell] = {}
-        self.hot_writes: dict[Place, dict[tuple[str, str, int], HotWrite]] = {}
+        self.copies: dict[Spot, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
+        self.spells: dict[Spot, HotSpell] = {}
+        self.hot_writes: dict[Spot, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
         self.appended = 0
         self.server = 0
