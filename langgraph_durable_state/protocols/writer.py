@@ -205,14 +205,14 @@ class Writer:
             raise down or UnavailableError(
                 "redis", f"it may be ahead of Postgres in thread {place.thread.id!r}"
             )
-        if await self._durable.clear_ahead(place, ahead.token):
-            self._shared.events.emit(
-                "state_lost",
-                thread=place.thread.id,
-                namespace=place.ns,
-                checkpoint=made.put.parent,
-                detail="Redis cannot be asked; the run goes on from the durable head",
-            )
+        self._shared.events.emit(
+            "state_lost",
+            thread=place.thread.id,
+            namespace=place.ns,
+            checkpoint=made.put.parent,
+            detail="Redis cannot be asked; the run goes on from the durable head",
+        )
+        await self._durable.clear_ahead(place, ahead.token)
         made = made.marked(serializer, self._shared.blobs, HOT_LOST)
         made, outcome = await self._submit(made, serializer)
         if isinstance(outcome, Ahead):
