@@ -48,10 +48,13 @@ class Sql(Protocol):
         self,
         steps: Sequence[tuple[str, Sequence[object]]],
         go_on: Callable[[list[tuple[Any, ...]]], bool] | None = None,
+        then: Callable[[list[list[tuple[Any, ...]]]], Sequence[tuple[str, Sequence[object]]]]
+        | None = None,
     ) -> list[list[tuple[Any, ...]]]:
         """The rows of each of several statements, run one after the other in one transaction.
 
-        If `go_on`, asked with the first statement's rows, says no, nothing of it is done.
+        If `go_on`, asked with the first statement's rows, says no, nothing of it is done. `then`
+        tells, asked with the rows of all, what else is to be run in the transaction.
         """
 
     async def script(self, sql: str) -> None:
@@ -229,8 +232,8 @@ class Outbox(Protocol):
         """Removes a spell that is not current, if its hot head is still `head` (empty for any);
         what is in the outbox stays. Tells whether it did."""
 
-    async def guard(self, place: Place, token: bytes) -> None:
-        """Notes that the durable head is marked for this spell."""
+    async def guard(self, place: Place, token: bytes) -> bool:
+        """Notes that the durable head is marked for this spell; tells whether it is still there."""
 
     async def adopt(self, place: Place, token: bytes) -> None:
         """Goes on with a spell on a server that was restarted."""

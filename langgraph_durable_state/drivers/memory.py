@@ -148,12 +148,15 @@ class MemoryDurable:
         """Stores a task's later batch that differs from its first, unless it is there; tells
         whether it did."""
         async with Change(self._world, "differ"):
-            rows = self._world.rows(place.thread)
-            rows.require_free(chunks)
-            of_task = (w for w in rows.writes_of(place.ns, row.id) if w.task == row.task)
-            if any(w.slot >= 0 and w.digest == row.digest for w in of_task):
-                return False
-            return self._write(place, replace(row, slot=differing_slot(row.digest)), chunks)
+            return self._write_differing(place, row, chunks)
+
+    def _write_differing(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> bool:
+        rows = self._world.rows(place.thread)
+        rows.require_free(chunks)
+        of_task = (w for w in rows.writes_of(place.ns, row.id) if w.task == row.task)
+        if any(w.slot >= 0 and w.digest == row.digest for w in of_task):
+            return False
+        return self._write(place, replace(row, slot=differing_slot(row.digest)), chunks)
 
     async def standing(self, put: Put, id: str) -> Standing:
         await self._world.step("standing")
@@ -167,18 +170,21 @@ class MemoryDurable:
 
     async def keep_aside(self, put: Put, refused: bool) -> int | None:
         async with Change(self._world, "keep"):
-            rows = self._world.rows(put.place.thread)
-            ns, head = put.place.ns, rows.heads.get(put.place.ns)
-            refers = rows.checkpoints.get((ns, put.refers or ""))
-            if head is None or (put.refers is not None and not _is_base(refers, put)):
-                return None
-            rows.require_free(put.chunks)
-            rows.add_chunks(put.chunks)
-            rows.heads[ns] = replace(head, seq=head.seq + 1)
-            if (ns, put.id) in rows.checkpoints:
-                return None
-            rows.checkpoints[ns, put.id] = _checkpoint(put, head.seq + 1, refused)
-            return head.seq + 1
+            return self._keep(put, refused)
+
+    def _keep(self, put: Put, refused: bool) -> int | None:
+        rows = self._world.rows(put.place.thread)
+        ns, head = put.place.ns, rows.heads.get(put.place.ns)
+        refers = rows.checkpoints.get((ns, put.refers or ""))
+        if head is None or (put.refers is not None and not _is_base(refers, put)):
+            return None
+        if (ns, put.id) in rows.checkpoints:
+            return None
+        rows.require_free(put.chunks)
+        rows.add_chunks(put.chunks)
+        rows.heads[ns] = replace(head, seq=head.seq + 1)
+        rows.checkpoints[ns, put.id] = _checkpoint(put, head.seq + 1, refused)
+        return head.seq + 1
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -341,6 +347,11 @@ class MemoryDurable:
             for a in advances:
                 self._world.rows(a.place.thread).flushed[a.place.ns] = a.new
             told, later = self._commit(puts, writes)
+            for put, (seq, *_) in zip(puts, told, strict=True):
+                if seq is None:
+                    self._keep(put, put.claim is not Claim.ASIDE)
+            for one in later:
+                self._write_differing(*one)
         return await self._outcomes(batch, puts, writes, told, later)
 
     async def clear_ahead(self, place: Place, token: bytes) -> bool:

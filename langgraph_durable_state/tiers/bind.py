@@ -78,6 +78,25 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
     )
 
 
+def keep(put: Put, refused: bool) -> tuple[object, ...]:
+    return (
+        put.place.thread.key,
+        put.place.ns,
+        put.id,
+        put.parent,
+        put.digest,
+        put.record,
+        put.metadata,
+        keys.packed(put.numbers),
+        *chunks(put.chunks),
+        put.refers,
+        put.size,
+        refused,
+        put.base,
+        put.mark,
+    )
+
+
 def write_rows(writes: Sequence[tuple[str, WriteRow]]) -> tuple[arrays.Array, ...]:
     return (
         arrays.texts(ns for ns, _ in writes),
