@@ -30,6 +30,7 @@ from ..words import (
     Put,
     PutWrites,
     Thread,
+    Won,
 )
 from .shared import Shared
 
@@ -55,7 +56,6 @@ class Taken:
         thread, out: which, as taken.
         at: how many of them are done.
         flushed: digests of the heads among those, by namespace and token.
-        dead: places and tokens of spells that have lost.
     """
 
     thread: Thread
@@ -64,7 +64,6 @@ class Taken:
     flushed: defaultdict[tuple[str, bytes], list[Digest]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    dead: set[tuple[Place, bytes]] = field(default_factory=set)
 
     def wave(self) -> Sequence[Entry]:
         """The entries that may go together next: at most one put per head, and each row of writes
@@ -223,7 +222,6 @@ class Flusher:
         failed = isinstance(outcome, (Lost, ParentGone, Ahead)) and not entry.refused
         one.done(entry, advanced=not failed)
         if failed and isinstance(item, Put) and outcome is not None:
-            one.dead.add((item.place, entry.token))
             await self._durable.clear_ahead(item.place, entry.token)
             await self._outbox.discard(item.place, entry.token, b"")
             self._report(item, outcome)
@@ -232,15 +230,13 @@ class Flusher:
         """An entry whose spell the durable head is not marked with: the head could not be reached
         when the spell began, or was set back, or the spell has lost, or the thread is gone."""
         place = entry.item.place
-        if place not in marks and (place, entry.token) not in one.dead:
+        if place not in marks:
             still = await self._outbox.take(one.thread, b"", 1)
             if still is None or still.first != one.out.first:
                 one.at = len(one.out.entries)  # erased, or flushed by another
                 return
-            _, mark = await self._durable.mark_ahead(place, entry.token, [entry.token])
-            if mark == entry.token:
-                await self._outbox.guard(place, entry.token)
-            return
+            if await self._mark(place, entry.token):
+                return
         item = entry.item
         if isinstance(item, Put):
             spell = marks[place][0] if place in marks else None
@@ -249,8 +245,19 @@ class Flusher:
         if isinstance(outcome, Ahead):
             return  # marked meanwhile: look again
         one.done(entry, advanced=False)
-        if isinstance(item, Put) and not entry.refused:
+        if isinstance(item, Put) and not entry.refused and not isinstance(outcome, Won):
             self._report(item, outcome)
+
+    async def _mark(self, place: Place, token: bytes) -> bool:
+        """Marks the durable head for a spell that goes on; False if the spell is gone: its entries
+        are flushed without a mark then, which without a spell would say that something is lost."""
+        spell = (await self._outbox.peek(place, b"")).spell
+        if spell is None or spell.token != token:
+            return False
+        _, mark = await self._durable.mark_ahead(place, token, [token])
+        if mark == token and not await self._outbox.guard(place, token):
+            await self._durable.clear_ahead(place, token)  # another flushed and ended it meanwhile
+        return True
 
     def _report(self, put: Put, outcome: Outcome) -> None:
         kept = isinstance(outcome, Lost) and outcome.kept

@@ -184,8 +184,8 @@ class RedisOutbox:
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         return bool(await self._scripts.call("discard", self._of_place(place), [token, head]))
 
-    async def guard(self, place: Place, token: bytes) -> None:
-        await self._scripts.call("guard", self._of_place(place)[:1], [token])
+    async def guard(self, place: Place, token: bytes) -> bool:
+        return bool(await self._scripts.call("guard", self._of_place(place)[:1], [token]))
 
     async def adopt(self, place: Place, token: bytes) -> None:
         await self._scripts.call("adopt", self._of_place(place)[:1], [token])
