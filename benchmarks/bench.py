@@ -24,8 +24,8 @@ if not __package__:  # run as a script: the packages are found from the director
 
 import psycopg
 
-from benchmarks import chat, floors, report
-from benchmarks.figures import Figure, Results, figures
+from benchmarks import chat, floors, outage, report
+from benchmarks.figures import Figure, Outage, Results, figures
 from benchmarks.rounds import Samples, interleaved
 from benchmarks.subjects import BLOCKING, NATIVE, Kind, Subject, site
 from benchmarks.workloads import ALL, SIZES, Size, Workload
@@ -33,6 +33,8 @@ from langgraph_durable_state import embedded
 
 _PACKAGES = ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-postgres", "psycopg")
 _TURNS, _QUICK_TURNS = 500, 60
+_AWAY, _QUICK_AWAY = 10.0, 1.0
+"""Seconds of an outage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,13 +98,15 @@ class Bench:
         self._rows: list[Figure] = []
         self._floors: list[Figure] = []
         self._stored: list[chat.Stored] = []
+        self._away: list[Outage] = []
 
     def run(self) -> Results:
         with self._subjects("sizes") as subjects:
             self._work_through([*self._sized(subjects)])
         with self._subjects("chat") as subjects:
             self._work_through([*self._chatty(subjects)])
-        return Results(self._about(), self._rows, self._floors, self._stored)
+        self._work_through([*self._outages()])
+        return Results(self._about(), self._rows, self._floors, self._stored, self._away)
 
     def _work_through(self, jobs: Sequence[Job]) -> None:
         asked = re.compile(self._asked.only or "")
@@ -132,7 +136,7 @@ class Bench:
                     yield Job(f"{kind.name}, {size.name}", rounds, len(subjects), run)
         for size in SIZES:
             rounds = self._rounds(size)
-            yield Job(f"floor, {size.name}", rounds, 4, partial(self._floor, size, rounds))
+            yield Job(f"floor, {size.name}", rounds, 5, partial(self._floor, size, rounds))
 
     def _rounds(self, size: Size, share: float = 1.0) -> int:
         if self._asked.rounds:
@@ -182,6 +186,7 @@ class Bench:
             ("get of the head, warm", chat.After.get_warm),
             ("get of the head, cold", chat.After.get_cold),
             ("list(20)", chat.After.list),
+            ("put, one message more", chat.After.put),
         ):
             cases = {name: partial(verb, a) for name, a in after.items()}
             samples = interleaved(cases, rounds, 1, lambda: None)
@@ -189,6 +194,28 @@ class Bench:
 
     def _add(self, workload: str, size: str, samples: Samples) -> None:
         self._rows += figures(workload, size, samples, self._peers)
+
+    # -- with a tier away --------------------------------------------------------------------
+
+    def _outages(self) -> Iterator[Job]:
+        rounds = self._asked.rounds or (25 if self._asked.quick else 1000)
+        for tier, measure, cases in (
+            ("Redis", outage.of_redis, 6),
+            ("Postgres", outage.of_postgres, 2),
+        ):
+            run = partial(self._outage, tier, measure, rounds)
+            yield Job(f"outage of {tier}", rounds, cases, run)
+
+    def _outage(
+        self,
+        tier: str,
+        measure: Callable[..., Iterator[Outage]],
+        rounds: int,
+        tick: Callable[[], None],
+    ) -> None:
+        seconds = _QUICK_AWAY if self._asked.quick else _AWAY
+        with outage.stage(self._directory / tier) as stage:
+            self._away += measure(stage, rounds, seconds, tick)
 
     def _about(self) -> dict[str, str | int]:
         with psycopg.connect(self._servers.postgres) as connection:

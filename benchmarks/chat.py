@@ -95,7 +95,7 @@ class Chat:
         """What is stored, wherever this subject stores. To be called last: it rewrites tables."""
         saved = self.subject.get(self._config)
         messages = saved.checkpoint["channel_values"]["messages"]
-        assert len(messages) == 2 * self._turn
+        assert len(messages) >= 2 * self._turn
         state = len(JsonPlusSerializer().dumps_typed(messages)[1])
         kind, site = self.subject.kind, self.subject.site
         if kind.postgres:
@@ -125,6 +125,10 @@ class After:
     def list(self) -> float:
         self._subject.list(self._chat.asked, 20)
         return self._subject.took
+
+    def put(self) -> float:
+        messages = self._chat.values["messages"]
+        return self._chat.put(messages=[*messages, AIMessage("x" * MESSAGE)])
 
 
 _TABLES = b"""

@@ -57,6 +57,27 @@ def percentile(samples: Iterable[float], percent: int) -> float:
 
 
 @dataclass(frozen=True)
+class Outage:
+    """One row.
+
+    Attributes:
+        what: was measured.
+        tier: and how it was.
+        median, p95, worst: in milliseconds.
+        samples: how many there were.
+        added: to the median of the same without Redis, in milliseconds.
+    """
+
+    what: str
+    tier: str
+    median: float
+    p95: float
+    worst: float
+    samples: int
+    added: float | None = None
+
+
+@dataclass(frozen=True)
 class Results:
     """All that one run found.
 
@@ -65,9 +86,11 @@ class Results:
         rows: of the subjects.
         floors: of the bare parts.
         stored: what the chat left behind.
+        outages: what a tier costs that is away.
     """
 
     about: Mapping[str, str | int]
     rows: Sequence[Figure]
     floors: Sequence[Figure]
     stored: Sequence[Stored]
+    outages: Sequence[Outage]

@@ -11,7 +11,7 @@ from itertools import groupby
 from sys import stderr
 from typing import Any
 
-from .figures import Figure, Results
+from .figures import Figure, Outage, Results
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """A title, the columns' headings, and the rows."""
@@ -46,6 +46,8 @@ def tables(results: Results, width: int) -> Iterator[Table]:
         yield _grid("Floors, in milliseconds: median, 95th percentile", results.floors, names)
     if results.stored:
         yield _stored(results)
+    if results.outages:
+        yield _outages(results.outages)
 
 
 def _grid(title: str, figures: Sequence[Figure], columns: Sequence[str]) -> Table:
@@ -81,6 +83,16 @@ def _stored(results: Results) -> Table:
     turns = results.about["turns"]
     title = f"Stored after the chat of {turns} turns: bytes, and times the final state"
     return title, ("", "bytes", "times"), rows
+
+
+def _outages(outages: Sequence[Outage]) -> Table:
+    rows = []
+    for row in outages:
+        added = "" if row.added is None else f"{row.added:+.3f}"
+        figures = (_digits(each) for each in (row.median, row.p95, row.worst))
+        rows.append([f"{row.what}, {row.tier}", *figures, added, str(row.samples)])
+    title = "Outages, in milliseconds; added to the median of the same without Redis"
+    return title, ("", "median", "95th", "worst", "added", "samples"), rows
 
 
 def _print(table: Table, width: int) -> None:

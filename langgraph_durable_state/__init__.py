@@ -6,10 +6,15 @@ from .errors import (
     CorruptionError,
     DurableStateError,
     EvolutionError,
+    LeaseHeldError,
+    LeaseLostError,
+    StateLostError,
     UnavailableError,
     UsageError,
     ValueRefusedError,
 )
+from .events import Event
+from .health import Health
 from .rerun import arerun_on_conflict, rerun_on_conflict
 from .saver import DurableSaver
 
@@ -19,7 +24,12 @@ __all__ = [
     "CorruptionError",
     "DurableSaver",
     "DurableStateError",
+    "Event",
     "EvolutionError",
+    "Health",
+    "LeaseHeldError",
+    "LeaseLostError",
+    "StateLostError",
     "UnavailableError",
     "UsageError",
     "ValueRefusedError",

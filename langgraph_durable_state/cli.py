@@ -3,23 +3,36 @@
 Exit codes: 0 for success, those of `EXIT_CODES` for the library's errors, and 1 for the rest.
 """
 
+import json
+import logging
 import sys
+import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from . import __version__
-from .errors import ConflictError, CorruptionError, UnavailableError, UsageError
+from .errors import (
+    ConflictError,
+    CorruptionError,
+    StateLostError,
+    UnavailableError,
+    UsageError,
+)
+from .health import Health, TierHealth
 from .saver import DurableSaver
 
 if TYPE_CHECKING:
     import typer
+    from rich.table import Table
 
 EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, 2),
     (UnavailableError, 3),
     (CorruptionError, 4),
     (ConflictError, 5),
+    (StateLostError, 6),
 )
 """By class of error; the first that fits counts. A wrong option gives 2 as well."""
 
@@ -36,6 +49,22 @@ class Options:
     """What was asked of every command."""
 
     debug: bool = False
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where a command finds the tiers; see `_app` for the options that it is made of."""
+
+    postgres: str
+    redis: str | None
+    schema: str
+    prefix: str
+
+    def open(self) -> DurableSaver:
+        """A saver over them."""
+        return DurableSaver(
+            self.postgres, self.redis or None, schema=self.schema, prefix=self.prefix
+        )
 
 
 def main() -> None:
@@ -75,6 +104,18 @@ def _app() -> "typer.Typer":
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
+    PostgresUrl = Annotated[
+        str,
+        typer.Option("--postgres", envvar="DURABLE_STATE_POSTGRES", help="A URL or conninfo."),
+    ]
+    RedisUrl = Annotated[
+        str | None,
+        typer.Option("--redis", envvar="DURABLE_STATE_REDIS", help="A URL, if Redis is used."),
+    ]
+    Schema = Annotated[str, typer.Option(help="The schema of the tables in Postgres.")]
+    Prefix = Annotated[str, typer.Option(help="What the keys in Redis begin with.")]
+    AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
     def show_version(asked: bool) -> None:
         if asked:
             typer.echo(f"durable-state {__version__}")
@@ -108,15 +149,116 @@ def _app() -> "typer.Typer":
             raise typer.Exit(FAILED)
 
     @app.command()
-    def ddl(
-        schema: Annotated[
-            str, typer.Option(help="The schema of the tables in Postgres.")
-        ] = "durable_state",
-    ) -> None:
+    def ddl(schema: Schema = "durable_state") -> None:
         """Print the tables as SQL, to be reviewed and run by an administrator."""
         typer.echo(DurableSaver.ddl(schema))
 
+    @app.command()
+    def health(
+        postgres: PostgresUrl,
+        redis: RedisUrl = None,
+        schema: Schema = "durable_state",
+        prefix: Prefix = "durable_state",
+        as_json: AsJson = False,
+    ) -> None:
+        """Ask each tier how it is. Exits with 3 if one cannot be used."""
+        from rich.console import Console
+
+        # What the log would say stands in the answer.
+        logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())
+        with Stores(postgres, redis, schema, prefix).open() as saver:
+            found = saver.health()
+        if as_json:
+            typer.echo(json.dumps(found.as_dict()))
+        else:
+            Console().print(_table(found))
+        if not found.ok:
+            raise typer.Exit(dict(EXIT_CODES)[UnavailableError])
+
+    @app.command()
+    def flush(
+        postgres: PostgresUrl,
+        redis: RedisUrl,
+        schema: Schema = "durable_state",
+        prefix: Prefix = "durable_state",
+        follow: Annotated[
+            bool, typer.Option("--follow", help="Go on until interrupted: a process of its own.")
+        ] = False,
+        timeout: Annotated[float, typer.Option(help="Seconds that one flush may take.")] = 300.0,
+        as_json: AsJson = False,
+    ) -> None:
+        """Bring what Redis holds alone to Postgres, whoever left it there.
+
+        Exits with 3 if a tier cannot be reached; what could not be flushed is still in Redis.
+        """
+        with Stores(postgres, redis, schema, prefix).open() as saver:
+            if follow:
+                _follow(saver, timeout)
+                return
+            threads = saver.flush(timeout, everyone=True)
+        typer.echo(json.dumps({"threads": threads}) if as_json else f"{threads} threads flushed")
+
+    @app.command()
+    def accept_loss(
+        thread_id: Annotated[str, typer.Argument(help="The thread that raises StateLostError.")],
+        postgres: PostgresUrl,
+        redis: RedisUrl,
+        schema: Schema = "durable_state",
+        prefix: Prefix = "durable_state",
+        tenant: Annotated[str, typer.Option(help="Whose thread it is.")] = "",
+        as_json: AsJson = False,
+    ) -> None:
+        """Let a thread go on, from what is left, after Redis lost what it alone held of it."""
+        with Stores(postgres, redis, schema, prefix).open() as saver:
+            namespaces = saver.accept_loss(thread_id, tenant_id=tenant)
+        if as_json:
+            typer.echo(json.dumps({"namespaces": namespaces}))
+        elif namespaces:
+            typer.echo(f"accepted for {len(namespaces)} namespaces: {namespaces}")
+        else:
+            typer.echo("nothing of this thread is lost")
+
     return app
+
+
+FOLLOW_PAUSE = 1.0
+"""Seconds between two looks for what to flush: processes flush their own within milliseconds."""
+
+
+def _follow(saver: DurableSaver, timeout: float) -> None:
+    """Flushes again and again, through outages, with a line that tells how it goes."""
+    from rich.console import Console
+    from rich.status import Status
+
+    threads, failed = 0, ""
+    with Status("", console=Console(stderr=True)) as line, suppress(KeyboardInterrupt):
+        while True:
+            try:
+                threads += saver.flush(timeout, everyone=True)
+                failed = ""
+            except UnavailableError as error:
+                failed = f"; waiting: {error}"
+            line.update(f"{threads} threads flushed{failed}")
+            time.sleep(FOLLOW_PAUSE)
+
+
+def _table(found: Health) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False)
+    tiers = {"Postgres": found.postgres, "Redis": found.redis}
+    for name, said in found.rows():
+        if name == "Head cache":
+            continue  # of this process, which has read nothing
+        table.add_row(name, Text(said, style=_style(tiers.get(name))))
+    return table
+
+
+def _style(tier: TierHealth | None) -> str:
+    if tier is None or tier.state == "absent":
+        return ""
+    return "green" if tier.state == "up" else "red"
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ class ConflictError(DurableStateError):
         expected: id of the checkpoint this run started from, None if it claimed an empty thread.
         actual: id of the checkpoint that is the head now, None if the thread is gone.
         refused: id of the checkpoint that was refused; it is kept and can be read by this id.
-            None if the thread is gone, with which it goes.
+            None if the thread is gone, with which it goes, or if writes are gone that the
+            checkpoint was made from: Postgres was set back.
     """
 
     def __init__(
@@ -62,9 +63,12 @@ class ConflictError(DurableStateError):
         actual: str | None,
         refused: str | None,
     ) -> None:
+        if refused is None and actual is not None:
+            what = f"Writes to thread {thread!r} are gone that this run had made or read: "
+        else:
+            what = f"Another run advanced thread {thread!r} first: "
         super().__init__(
-            f"Another run advanced thread {thread!r} first: this run started from checkpoint "
-            f"{expected}, the head is now {actual}. "
+            f"{what}this run started from checkpoint {expected}, the head is now {actual}. "
             + (f"The refused checkpoint {refused} is kept." if refused else "Nothing was kept.")
         )
         self.thread = thread
@@ -72,6 +76,45 @@ class ConflictError(DurableStateError):
         self.expected = expected
         self.actual = actual
         self.refused = refused
+
+
+class LeaseHeldError(DurableStateError):
+    """Somebody else holds the lease of this thread.
+
+    Attributes:
+        thread: the thread's id.
+        holder: who holds it: host name, process id and a random part; empty if it was taken at
+            the same moment.
+        left: seconds until it runs out, unless it is renewed.
+    """
+
+    retryable = True
+
+    def __init__(self, *, thread: str, holder: str, left: float) -> None:
+        super().__init__(
+            f"The lease of thread {thread!r} is held by {holder or 'somebody else'}, "
+            f"for {left:.1f} s unless it is renewed."
+        )
+        self.thread = thread
+        self.holder = holder
+        self.left = left
+
+
+class LeaseLostError(DurableStateError):
+    """The lease of this thread was lost; what was to be stored under it was not stored.
+
+    Attributes:
+        thread: the thread's id.
+        fence: the fencing token of the lease that was lost.
+    """
+
+    def __init__(self, *, thread: str, fence: int) -> None:
+        super().__init__(
+            f"The lease of thread {thread!r} with fence {fence} was lost: another holder may be at "
+            "work. Nothing of this call was stored."
+        )
+        self.thread = thread
+        self.fence = fence
 
 
 class UnavailableError(DurableStateError):

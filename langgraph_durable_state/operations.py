@@ -6,10 +6,12 @@ import asyncio
 import time
 
 from .decisions.keys import thread_of
+from .drivers.background import QUIET
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
 from .errors import UnavailableError
+from .health import Health
 from .words import Place, Thread
 
 FLUSH_SECONDS = 30.0
@@ -20,6 +22,26 @@ class Operations:
     loss."""
 
     _faces: Faces
+
+    # -- health ------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """How the tiers are: state, since when and why, and what this process holds.
+
+        Each tier is asked in one round trip, for no longer than its own time-out; one that failed
+        a moment ago is not asked. It raises for no outage, and needs no tables.
+
+        Raises:
+            ClosedError: if the saver was closed.
+        """
+        return run(self._health_blocking())
+
+    async def _health_blocking(self) -> Health:
+        return await (await self._faces.blocking(install=False)).health()
+
+    async def ahealth(self) -> Health:
+        """How the tiers are; see `health`."""
+        return await (await self._faces.native(install=False)).health()
 
     # -- flushing ----------------------------------------------------------------------------
 
@@ -59,21 +81,32 @@ class Operations:
                 raise UnavailableError(
                     "postgres", f"{len(left) - done} threads are not flushed after {timeout:g} s"
                 )
-            await driver.flusher.drain(thread)
-            background.flushed(thread, number)
+            await self._drain(driver, thread, number)
+            if everyone:
+                await driver.flusher.end_quiet(thread, QUIET)
         return len(left)
 
     def _flush_at_end(self) -> None:
-        """What closing a saver does first: nothing is left for others to flush."""
+        """What closing a saver does first: nothing is left for others to flush, or to wait for."""
         self._faces.background.stop()
-        if self._faces.background.unflushed():
+        if self._faces.background.open_threads() and not self._faces.closed:
             run(self._end_all())
 
     async def _end_all(self) -> None:
         driver = await self._faces.blocking()
-        for thread, number in self._faces.background.unflushed().items():
-            await driver.flusher.drain(thread)
-            self._faces.background.flushed(thread, number)
+        background = self._faces.background
+        for thread, number in background.unflushed().items():
+            await self._drain(driver, thread, number)
+        for thread in background.open_threads():
+            try:
+                await driver.flusher.end_quiet(thread, 0.0)
+            except UnavailableError:
+                return  # all is durable; whoever sees both tiers next ends it
+
+    async def _drain(self, driver: Driver, thread: Thread, number: int) -> None:
+        await driver.flusher.drain(thread)
+        await driver.flusher.missing(self._faces.background.unguarded(thread, number))
+        self._faces.background.flushed(thread, number)
 
     async def _aflush_at_end(self) -> None:
         if not self._faces.background.idle:
@@ -107,8 +140,7 @@ class Operations:
         return await self._accept_loss(await self._faces.blocking(), thread)
 
     async def _accept_loss(self, driver: Driver, thread: Thread) -> list[str]:
-        waiting = await driver.durable.ahead(thread.key, 1_000)
-        places = [Place(thread, w.place.ns) for w in waiting]
+        places = [Place(thread, ns) for ns in await driver.flusher.namespaces(thread)]
         return [place.ns for place in places if await driver.arbiter.accept_loss(place)]
 
 

@@ -16,9 +16,11 @@ from .words import (
     ChunkRow,
     Digest,
     Found,
+    Granted,
     Head,
     HotFound,
     Listing,
+    Occupied,
     Opened,
     Outcome,
     Outgoing,
@@ -60,6 +62,13 @@ class Sql(Protocol):
     async def script(self, sql: str) -> None:
         """Runs SQL text that may hold several statements, in one transaction."""
 
+    async def ping(self) -> None:
+        """Asks whether Postgres answers and takes writes.
+
+        Raises:
+            UnavailableError: if it does not.
+        """
+
 
 class Scripts(Protocol):
     """Scripts of the hot tier."""
@@ -79,11 +88,36 @@ class Scripts(Protocol):
         """
 
 
-class Durable(Protocol):
-    """The tier that acknowledged state survives in."""
+class LeaseTable(Protocol):
+    """Who alone may run a thread. The tier's own clock decides what has run out."""
+
+    async def take_lease(self, thread: Thread, holder: str, ttl: float) -> Granted | Occupied:
+        """Takes the lease of a thread for `ttl` seconds, if nobody else has it or it has run out.
+        What was being stored under the fence before is stored by then."""
+
+    async def renew_lease(self, thread: Thread, fence: int, holder: str, ttl: float) -> bool:
+        """Lets a lease run for `ttl` seconds from now, even if it has run out; whether nobody else
+        had taken it."""
+
+    async def release_lease(self, thread: Thread, holder: str) -> None:
+        """Ends a holder's lease, if it still has it."""
+
+
+class Durable(LeaseTable, Protocol):
+    """The tier that acknowledged state survives in.
+
+    What carries a fence is stored only while the thread's lease has that fence.
+    """
 
     async def setup(self) -> None:
         """Installs or upgrades the tables, once, whoever comes first."""
+
+    async def ping(self) -> None:
+        """Asks whether the tier can be used at all, tables aside, in one round trip.
+
+        Raises:
+            UnavailableError: if it cannot.
+        """
 
     async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
         """Stores a batch, at most one put per head, in one round trip; each wins or loses alone."""
@@ -141,11 +175,11 @@ class Durable(Protocol):
         (namespace, id), given last, make the copy visible."""
 
     async def mark_ahead(
-        self, place: Place, token: bytes, accepted: Sequence[bytes]
-    ) -> tuple[Head, bytes]:
+        self, place: Place, token: bytes, accepted: Sequence[bytes], fence: int | None = None
+    ) -> tuple[Head, bytes] | None:
         """Says that the hot tier may be ahead of a head from now on, in the spell `token`, unless
         another than those `accepted` is under way. Returns the head, which has no digest if there
-        is none, and the token that it has now."""
+        is none, and the token that it has now; None if `fence` is no longer the lease's."""
 
     async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
         """The token that each of these heads is marked with, and the number of the last entry of
@@ -169,6 +203,13 @@ class Durable(Protocol):
 class Hot(Protocol):
     """The tier that serves copies, by digest."""
 
+    async def ping(self) -> None:
+        """Asks whether the tier answers, in one round trip.
+
+        Raises:
+            UnavailableError: if it does not.
+        """
+
     async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         """Brings the copy from `previous` to this put, without the chunks `dropped`; removes an
         older copy that is neither. Tells whether the copy is this put now."""
@@ -186,7 +227,13 @@ class Hot(Protocol):
 
 
 class Outbox(Protocol):
-    """What the hot tier holds before the durable one does. Each verb is one atomic step."""
+    """What the hot tier holds before the durable one does. Each verb is one atomic step.
+
+    What carries a fence is taken unless a larger one is known; that one is known then.
+    """
+
+    async def raise_fence(self, thread: Thread, fence: int) -> None:
+        """From now on nothing is taken that carries a smaller fence than this."""
 
     async def append(
         self, put: Put, step: Step, token: bytes, opened: Opened | None, refused: bool
@@ -216,10 +263,12 @@ class Outbox(Protocol):
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
-        """Takes entries off that are durable now; `flushed` are the heads among them, by namespace
-        and token. How many are left; -1 if somebody else took them off."""
+        """Takes entries off that are durable now, the number of the last being `last`; `flushed`
+        are the heads among them, by namespace and token. How many are left; -1 if these are not
+        the oldest any more."""
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         """Begins to close a spell if nothing is left to flush and nothing came for `quiet`
@@ -233,13 +282,17 @@ class Outbox(Protocol):
         what is in the outbox stays. Tells whether it did."""
 
     async def guard(self, place: Place, token: bytes) -> bool:
-        """Notes that the durable head is marked for this spell; tells whether it is still there."""
+        """Notes that the durable head is marked for this spell; tells whether it is there."""
 
-    async def adopt(self, place: Place, token: bytes) -> None:
-        """Goes on with a spell on a server that was restarted."""
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
+        """Goes on with a spell on a server that was restarted; its next entries have larger
+        numbers than `flushed`."""
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes all that is held of these namespaces, and the thread's outbox."""
+
+    async def depth(self, thread: Thread) -> tuple[int, float]:
+        """How many entries a thread's outbox holds, and for how many seconds the oldest waits."""
 
     async def threads(self) -> list[UUID]:
         """The keys of the threads that have something to flush."""

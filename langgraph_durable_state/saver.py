@@ -25,11 +25,15 @@ from .drivers.background import Background
 from .drivers.blocking import run
 from .drivers.caches import HeadCache, Lately
 from .drivers.clients import PostgresSource, RedisSource, check_sources
+from .drivers.events import EventLog
 from .drivers.faces import Faces
-from .drivers.logged import LoggedEvents
 from .errors import UsageError
+from .events import Observer
+from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
+from .protocols.leases import Leases
+from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
 from .protocols.shared import Known, Shared
@@ -55,7 +59,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -63,9 +67,17 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
     `async with`, or closed with `close()` / `aclose()`, or neither.
 
     Args:
-        postgres: a URL or conninfo string, or a `psycopg_pool` pool.
-        redis: a URL or a redis-py client (standalone Redis 6+ or Valkey 7+); None for Postgres
-            alone.
+        postgres: a URL or conninfo string, or a `psycopg_pool` pool. Of several hosts
+            (``postgresql://a:5432,b:5432/db``) the one that takes writes is used, unless
+            `target_session_attrs` says otherwise. A standby, which may be behind, is never read.
+        redis: Redis 6+ or Valkey 7+; None for Postgres alone. A URL: ``redis://``, ``rediss://``
+            or ``unix://`` as redis-py reads them;
+            ``redis+cluster://user:password@host:port,host:port`` with some nodes of a Cluster;
+            ``redis+sentinel://user:password@host:port,host:port/service/database`` with Sentinels,
+            whose own login, if they have one, is ``?sentinel_username=…&sentinel_password=…``;
+            ``rediss+…`` for TLS. Or a client of redis-py: `Redis`, `RedisCluster`, or what
+            `Sentinel.master_for` returns, of either face. It is used as it is on its face, in the
+            loop that used it first; elsewhere we connect where and as whom it does.
         serde: LangGraph's serializer (`JsonPlusSerializer` by default) or any other.
         schema: the schema of the tables in Postgres.
         prefix: stands before every key in Redis.
@@ -84,7 +96,8 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
             messages are known to come back and cost nothing.
         max_value_bytes: refuse larger values, serialized; None for no limit.
         timeout: seconds one Postgres operation may take in all.
-        redis_timeout: seconds one Redis operation may take.
+        redis_timeout: seconds to wait for a Redis server to connect, and to answer; Sentinels
+            share it.
         pool_size: connections per face to Postgres at most.
         write_policy: ``"write_through"``: a put is in Postgres when it is acknowledged;
             ``"write_behind"``: it is in Redis, and is flushed to Postgres in the background.
@@ -99,6 +112,9 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         wait_aof: ``(1, 0)`` waits for Redis to have what it acknowledges on its own disk,
             ``(1, 1)`` on a replica's as well (WAITAOF, Redis 7.2+); a restart loses nothing then.
         allow_eviction: accept a Redis whose ``maxmemory-policy`` may evict what it alone holds.
+        observer: called with an `Event` when a tier fails or is back, or something else happens
+            that an operator wants to hear of; on the thread or in the loop that noticed it, so it
+            should be quick. What it raises is logged once and fails nothing.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -132,11 +148,12 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         outbox_limit: int = 1_000,
         wait_aof: tuple[int, int] | None = None,
         allow_eviction: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
         super().__init__(serde=serde)
-        check_sources(postgres, redis)
+        check_sources(postgres, redis, waits_for_disk=wait_aof is not None)
         self._settings = Settings(
             schema,
             prefix,
@@ -163,6 +180,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         )
         if redis is None and self._settings.policy.asks_hot:
             raise UsageError("write_behind and when_durable_down='queue' need a redis")
+        self._leases = Leases()
         heads = HeadCache(head_cache_bytes)
         background = Background()
         blobs = Blobs(compression, compression_level)
@@ -175,12 +193,13 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
             heads=heads,
             recent=recent,
             filled=filled,
+            events=EventLog(observer),
             reader=Reader(blobs, keep=head_cache_bytes > 0),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
             policy=self._settings.policy,
-            events=LoggedEvents(),
             unflushed=background,
+            leases=self._leases,
         )
         caches = (heads, recent, filled)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
@@ -405,6 +424,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
 
         Raises:
             ConflictError: if another run advanced the thread first; the checkpoint is kept.
+            LeaseLostError: if the lease that it is made under was lost; nothing was written.
             ValueRefusedError: if a value would not come back; nothing was written.
             UnavailableError: if Postgres cannot be reached.
         """
@@ -441,6 +461,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         A task's first batch of ordinary writes stays; of each special channel the last counts.
 
         Raises:
+            LeaseLostError: if the lease that they are made under was lost; nothing was written.
             ValueRefusedError: if a value would not come back; nothing was written.
             UnavailableError: if Postgres cannot be reached.
         """
@@ -468,6 +489,7 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
 
         Raises:
             ConflictError: if that run has lost the head: LangGraph stops it here.
+            LeaseLostError: if the lease that it is made under was lost, likewise.
         """
         found = run_of(current)
         if found is None and current is not None:
@@ -475,6 +497,8 @@ class DurableSaver(Operations, BaseCheckpointSaver[str]):
         owner = found.resolved() if found is not None else Run()
         if owner.conflict is not None:
             raise owner.conflict
+        if owner.place is not None:
+            fence_of(self._leases, owner.place.thread, owner)
         return Tagged(str(following(current)), owner)
 
     # -- upkeep ------------------------------------------------------------------------------

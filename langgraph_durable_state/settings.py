@@ -83,12 +83,13 @@ class Settings:
     def policy(self) -> Policy:
         """What may be done while the tiers are not one."""
         behind = self.write_policy == "write_behind"
+        queues = (self.when_durable_down or ("queue" if behind else "raise")) == "queue"
         return Policy(
             write_behind=behind,
-            queues=(self.when_durable_down or ("queue" if behind else "raise")) == "queue",
+            queues=queues,
             accepts_loss=self.on_hot_lost == "accept",
             stale_reads=self.stale_reads,
-            secured=self.wait_aof is not None,
+            secured=self.wait_aof is not None or not (behind or queues),
         )
 
     @property

@@ -38,7 +38,8 @@ def memory_saver(
     """
     saver = DurableSaver("", "redis://" if hot else None, **options)
     world = World() if world is None else world
-    tiers = (MemoryHot(world), MemoryOutbox(world)) if hot else (None, None)
+    secured = saver._faces._shared.policy.secured
+    tiers = (MemoryHot(world), MemoryOutbox(world, secured)) if hot else (None, None)
     saver._faces = MemoryFaces(saver._faces, durable(world), *tiers)
     return saver
 
@@ -56,14 +57,14 @@ class MemoryFaces(Faces):
         background = of.background
         super().__init__(of._postgres, of._redis, of._settings, of._shared, of._caches, background)
         background.start = _nobody  # type: ignore[method-assign]
-        commits = MemoryCommits(durable)
-        self._driver = Driver(of._shared, durable, commits, hot, outbox, _nothing)
+        commits, tiers = MemoryCommits(durable), (hot, outbox)
+        self._driver = Driver(of._shared, durable, commits, *tiers, self._breakers, _nothing)
 
     async def _open_blocking(self) -> Driver:
         return self._driver
 
-    async def native(self) -> Driver:
-        return await self.blocking()
+    async def native(self, install: bool = True) -> Driver:
+        return await self.blocking(install)
 
     async def close_native(self) -> None:
         await self.close_blocking()

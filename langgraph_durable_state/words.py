@@ -93,8 +93,10 @@ class Put:
 
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
     claim on the head covers it, its row must still be there with the digest ``base``. ``mark``
-    tells the chunk numbers referred to from others under the same digest. ``size`` is in plain
-    bytes. ``spell`` is the token of the spell that it was acknowledged in by the hot tier.
+    tells the chunk numbers referred to from others under the same digest. With a
+    claim on the head, ``consumed`` are the writes against it that the put was made from: they
+    must be there. ``size`` is in plain bytes. ``spell`` is the token of the spell that it was
+    acknowledged in by the hot tier; ``fence`` that of the lease it is made under.
     """
 
     place: Place
@@ -113,6 +115,8 @@ class Put:
     covered: bool = False
     mark: bytes | None = None
     spell: bytes | None = None
+    fence: int | None = None
+    consumed: tuple[Digest, ...] = ()
 
     @property
     def needs(self) -> str | None:
@@ -122,12 +126,16 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class PutWrites:
-    """One task's writes to store against a checkpoint, as one row per slot."""
+    """One task's writes to store against a checkpoint, as one row per slot.
+
+    ``fence`` is that of the lease they are made under.
+    """
 
     place: Place
     id: str
     rows: tuple[WriteRow, ...]
     chunks: tuple[ChunkRow, ...]
+    fence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +160,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The head was not what the put claimed. ``actual`` is its id; ``kept`` tells whether the
-    record is kept beside it."""
+    """The head was not what the put claimed. ``actual`` is the head's id.
+
+    The record is ``kept`` beside it, unless it was made from what is gone.
+    """
 
     actual: str | None
     kept: bool = True
@@ -161,7 +171,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class ParentGone:
-    """Chunks that the put refers to may be gone with its parent; send all of them."""
+    """Chunks that the put refers to may be gone with its parent or with its parent's writes; send
+    all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +186,33 @@ class Ahead:
 @dataclass(frozen=True, slots=True)
 class Stored:
     """The writes are stored. ``repeated`` if the ordinary ones were there already, with chunks of
-    their own: those sent are referred to by nothing."""
+    their own: those sent are referred to by nothing; ``guarded`` as of `Won`."""
 
     repeated: bool = False
+    guarded: bool = True
 
 
-Outcome = Won | Kept | Lost | ParentGone | Ahead | Stored
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The lease that the item was made under was taken over; nothing of it is stored."""
+
+
+Outcome = Won | Kept | Lost | ParentGone | Ahead | Stored | Fenced
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The lease is the asker's; ``fence`` is larger than that of whoever had it before."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occupied:
+    """Somebody else has the lease, for ``left`` seconds unless it is renewed."""
+
+    holder: str
+    left: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +303,9 @@ class Spell:
     ``head`` has no digest if there is none. ``base`` is the digest of the durable head that
     ``chain``, the digests not yet flushed, builds on; None if nobody knew it. ``previous`` is the
     token of a spell that was closing when this one began. ``marked`` if the durable head is known
-    to say so; ``restarted`` if the server that holds
-    it is no longer the one that it was opened on.
+    to say so; ``secured`` if a restart loses nothing of
+    what was acknowledged in it; ``restarted`` if the server that holds it is no longer the one that
+    it was opened on.
     """
 
     token: bytes
@@ -282,6 +315,7 @@ class Spell:
     base: Digest | None
     chain: tuple[Digest, ...]
     marked: bool
+    secured: bool
     restarted: bool
 
 
@@ -337,6 +371,8 @@ class Unfit(IntEnum):
     """The thread's outbox has reached its bound."""
     RESTARTED = 4
     """The server is no longer the one that the spell was opened on."""
+    FENCED = 5
+    """The lease that it was made under was taken over."""
 
 
 Answer = Won | Kept | Stored | Cold | Unfit

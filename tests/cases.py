@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import psycopg
@@ -132,6 +132,12 @@ class Store:
             table: self.query(f"SELECT count(*) FROM durable_state.{table}")[0][0]
             for table in TABLES
         }
+
+
+async def close_anyway(saver: DurableSaver) -> None:
+    """Closes a saver whose servers may be gone already, with what was not flushed yet."""
+    with suppress(UnavailableError):
+        await saver.aclose()
 
 
 def query(url: str, statement: str) -> list[tuple[Any, ...]]:

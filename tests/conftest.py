@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from tests.servers import PgBouncer, PostgresServer, Proxy, ValkeyServer
+    from tests.servers import (
+        PgBouncer,
+        PostgresServer,
+        Proxy,
+        Standby,
+        ValkeyCluster,
+        ValkeySentinels,
+        ValkeyServer,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -109,6 +117,25 @@ def redis_url(shared_valkey: ValkeyServer, numbers: Iterator[int]) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def shared_cluster(server_files: Path) -> Iterator[ValkeyCluster]:
+    """The session's cluster, with nothing on disk, which demands a login. It must not be harmed."""
+    from tests.servers import ValkeyCluster
+
+    with ValkeyCluster(server_files / "shared-cluster") as cluster:
+        yield cluster.demand_login()
+
+
+@pytest.fixture
+def cluster(shared_cluster: ValkeyCluster) -> ValkeyCluster:
+    """The session's cluster, emptied."""
+    from tests.servers import told
+
+    for node in shared_cluster.nodes:
+        told(node, "FLUSHALL")
+    return shared_cluster
+
+
 @pytest.fixture
 def own_files(server_files: Path) -> Iterator[Path]:
     """A directory for one test's servers, with a short path, removed after the test."""
@@ -136,6 +163,12 @@ class MakeValkey(Protocol):
     def __call__(self, **config: str) -> ValkeyServer: ...
 
 
+class MakeCluster(Protocol):
+    """Type of `make_cluster`."""
+
+    def __call__(self, masters: int = 3, replicas: int = 0, **config: str) -> ValkeyCluster: ...
+
+
 class MakePgBouncer(Protocol):
     """Type of `make_pgbouncer`."""
 
@@ -158,6 +191,19 @@ def make_postgres(
 
 
 @pytest.fixture
+def make_standby(
+    own_files: Path, ends: ExitStack, numbers: Iterator[int]
+) -> Callable[[PostgresServer], Standby]:
+    """Start a hot standby of a running Postgres, once it has caught up."""
+    from tests.servers import Standby
+
+    def make(primary: PostgresServer) -> Standby:
+        return ends.enter_context(Standby(own_files / f"standby-{next(numbers)}", primary))
+
+    return make
+
+
+@pytest.fixture
 def make_valkey(own_files: Path, ends: ExitStack, numbers: Iterator[int]) -> MakeValkey:
     """Start a Valkey that only this test uses: `make_valkey(maxmemory_policy="allkeys-lru")`."""
     from tests.servers import ValkeyServer
@@ -167,6 +213,29 @@ def make_valkey(own_files: Path, ends: ExitStack, numbers: Iterator[int]) -> Mak
         return ends.enter_context(ValkeyServer(own_files / f"valkey-{next(numbers)}", dashed))
 
     return make
+
+
+@pytest.fixture
+def make_cluster(own_files: Path, ends: ExitStack, numbers: Iterator[int]) -> MakeCluster:
+    """Start a cluster that only this test uses: `make_cluster(replicas=1)`."""
+    from tests.servers import ValkeyCluster
+
+    def make(masters: int = 3, replicas: int = 0, **config: str) -> ValkeyCluster:
+        dashed = {name.replace("_", "-"): value for name, value in config.items()}
+        directory = own_files / f"cluster-{next(numbers)}"
+        return ends.enter_context(ValkeyCluster(directory, masters, replicas, dashed))
+
+    return make
+
+
+@pytest.fixture
+def make_sentinels(
+    own_files: Path, ends: ExitStack, numbers: Iterator[int]
+) -> Callable[[], ValkeySentinels]:
+    """Start a master, a replica and Sentinels that only this test uses."""
+    from tests.servers import ValkeySentinels
+
+    return lambda: ends.enter_context(ValkeySentinels(own_files / f"sentinels-{next(numbers)}"))
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ class Hot(Enum):
     AHEAD = "its head builds on the durable one"
     APART = "its head does not build on the durable one"
     RESTARTED = "it was restarted since"
+    REVIVED = "it was restarted since, in a spell that Postgres was marked for"
 
 
 class Verdict(Enum):
@@ -60,6 +61,7 @@ TABLE: Mapping[Durable, Mapping[Hot, Verdict]] = {
         Hot.AHEAD: _V.UNVERIFIED,
         Hot.APART: _V.UNVERIFIED,
         Hot.RESTARTED: _V.UNVERIFIED,
+        Hot.REVIVED: _V.UNVERIFIED,
     },
     Durable.CLEAR: {
         Hot.DOWN: _V.DURABLE,
@@ -70,6 +72,7 @@ TABLE: Mapping[Durable, Mapping[Hot, Verdict]] = {
         Hot.AHEAD: _V.HOT,
         Hot.APART: _V.DISCARD,
         Hot.RESTARTED: _V.SUSPECT,
+        Hot.REVIVED: _V.DISCARD,  # the mark is off, so that all of it was flushed
     },
     Durable.MARKED: {
         Hot.DOWN: _V.NO_HOT,
@@ -80,6 +83,7 @@ TABLE: Mapping[Durable, Mapping[Hot, Verdict]] = {
         Hot.AHEAD: _V.HOT,
         Hot.APART: _V.GONE,
         Hot.RESTARTED: _V.SUSPECT,
+        Hot.REVIVED: _V.SUSPECT,
     },
     Durable.STRAY: {
         Hot.DOWN: _V.NO_HOT,
@@ -90,6 +94,7 @@ TABLE: Mapping[Durable, Mapping[Hot, Verdict]] = {
         Hot.AHEAD: _V.GONE,
         Hot.APART: _V.GONE,
         Hot.RESTARTED: _V.GONE,
+        Hot.REVIVED: _V.GONE,
     },
 }
 
@@ -129,5 +134,5 @@ def of_hot(found: HotFound, durable: Digest | None) -> Hot:
     if not fits:
         return Hot.APART
     if spell.restarted:
-        return Hot.RESTARTED
+        return Hot.REVIVED if spell.marked else Hot.RESTARTED
     return Hot.SAME if durable == spell.head.digest else Hot.AHEAD

@@ -33,7 +33,8 @@ NEVER: Digest = b"\xff" * 16
 
 _TOKEN = 16
 _NUMBER = 1 + _TOKEN + 16
-_PREFIX = _NUMBER + 16
+_TIME = _NUMBER + 16
+_PREFIX = _TIME + 16
 
 _CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
 
@@ -89,7 +90,7 @@ def read_entry(data: bytes) -> Entry:
     """
     kind, token, before = data[:1], data[1 : 1 + _TOKEN], data[1 + _TOKEN : _NUMBER]
     try:
-        number = int(data[_NUMBER:_PREFIX])
+        number = int(data[_NUMBER:_TIME])
         known, names, ns, id, *fields = ormsgpack.unpackb(data[_PREFIX:])
         if known > FORMAT:
             raise EvolutionError(f"outbox format {known} was written by a newer version")

@@ -12,10 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..errors import DurableStateError
 from ..protocols.flushing import THREADS, Flusher
-from ..words import Thread
+from ..words import Put, PutWrites, Thread
 from .blocking import run
 
 QUIET = 2.0
@@ -54,6 +55,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._dirty: dict[Thread, int] = {}
         self._idle: dict[Thread, float] = {}
+        self._unguarded: dict[Thread, list[tuple[int, Put | PutWrites]]] = {}
         self._count = 0
         self._failures = 0
         self._looked = 0.0
@@ -62,12 +64,15 @@ class Background:
         """Starts over in a forked child: what the parent acknowledged the parent flushes."""
         self._begin()
 
-    def add(self, thread: Thread) -> None:
-        thread = Thread("", "", thread.key)  # a thread that others left behind has no names
+    def add(self, item: Put | PutWrites, guarded: bool) -> None:
+        # A thread that others left behind has no names.
+        thread = Thread("", "", item.place.thread.key)
         with self._lock:
             self._count += 1
             self._dirty[thread] = self._count
             self._idle.pop(thread, None)
+            if not guarded:
+                self._unguarded.setdefault(thread, []).append((self._count, _light(item)))
         self._wanted.set()
         self.start()
 
@@ -103,12 +108,26 @@ class Background:
         """Whether nothing was ever flushed here, and nothing is to be."""
         return self._thread is None and not self._dirty
 
-    def flushed(self, thread: Thread, number: int) -> None:
-        """All of a thread is durable that was acknowledged up to `number`."""
+    def open_threads(self) -> list[Thread]:
+        """Those, and the threads whose spell this process has not seen end yet."""
         with self._lock:
+            return list({**self._dirty, **self._idle})
+
+    def flushed(self, thread: Thread, number: int) -> None:
+        """All of a thread is durable that was acknowledged up to `number`, or reported missing."""
+        with self._lock:
+            known = self._unguarded.pop(thread, [])
+            if later := [(n, item) for n, item in known if n > number]:
+                self._unguarded[thread] = later
             if self._dirty.get(thread) == number:
                 del self._dirty[thread]
                 self._idle[thread] = time.monotonic()
+
+    def unguarded(self, thread: Thread, number: int) -> list[Put | PutWrites]:
+        """What was acknowledged of a thread up to `number` and is known to nobody else: whoever
+        flushes it looks whether it has arrived, before `flushed` forgets it."""
+        with self._lock:
+            return [item for n, item in self._unguarded.get(thread, ()) if n <= number]
 
     # -- the thread --------------------------------------------------------------------------
 
@@ -137,6 +156,7 @@ class Background:
         if dirty:
             more = run(self.flusher().flush(list(dirty)))
             for thread in dirty.keys() - set(more):
+                run(self.flusher().missing(self.unguarded(thread, dirty[thread])))
                 self.flushed(thread, dirty[thread])
 
     def _close(self) -> None:
@@ -185,3 +205,10 @@ def _finish(background: weakref.ref[Background]) -> None:
     if alive is not None and alive.unflushed():
         alive.stop()
         alive.step()
+
+
+def _light(item: Put | PutWrites) -> Put | PutWrites:
+    """An item without what it stores."""
+    if isinstance(item, Put):
+        return replace(item, record=b"", metadata="", chunks=())
+    return replace(item, rows=tuple(replace(r, blob=b"") for r in item.rows), chunks=())

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -17,10 +18,12 @@ import redis
 from psycopg import pq
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolTimeout
+from redis.exceptions import RedisClusterException
 
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
+from .redis_clients import all_of, node_of
 from .scripts import WAIT_SHARE, on_disk
 from .sql import PATIENCE, Failures, OverloadError, Rows, bounded, has_rows
 
@@ -41,6 +44,23 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(f"{getattr(coro, '__qualname__', coro)} suspended on the blocking face")
 
 
+class Threads:
+    """Implements `Aside`: work runs in a thread of its own, which keeps no process alive."""
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+
+    async def pause(self, seconds: float) -> bool:
+        return not self._closed.wait(seconds)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        threading.Thread(target=run, args=(work,), name="durable_state", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends pauses; work does the rest."""
+        self._closed.set()
+
+
 class BlockingConnections:
     """Implements `Connections` over a `psycopg_pool.ConnectionPool`.
 
@@ -55,6 +75,10 @@ class BlockingConnections:
         self._pool = pool
         self._failures = failures
         self._out: dict[psycopg.Connection[Any], bool] = {}
+
+    @property
+    def most(self) -> int:
+        return self._pool.max_size
 
     async def borrow(self, timeout: float) -> psycopg.Connection[Any]:
         if self.own and self._pool.closed:
@@ -112,11 +136,27 @@ class BlockingConnections:
 
 
 class BlockingScriptClient:
-    """Implements `ScriptClient` over a `redis.Redis`."""
+    """Implements `ScriptClient`.
 
-    def __init__(self, client: redis.Redis, timeout: float) -> None:
-        self._client = client
-        self._wait_ms = round(timeout * WAIT_SHARE * 1_000)
+    Args:
+        connect: makes the client. A cluster's asks for the nodes at once, so it is made by the
+            first call, and is that call's failure if it fails.
+        own: whether it is ours to close.
+        turns: how many calls may be under way.
+        patience: seconds that another waits for its turn.
+    """
+
+    def __init__(self, connect: Callable[[], Any], own: bool, turns: int, patience: float) -> None:
+        self._connect = connect
+        self._own = own
+        self._turns = threading.Semaphore(turns)
+        self._patience = patience
+        self._wait_ms = round(patience * WAIT_SHARE * 1_000)
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def node(self, key: str) -> str | None:
+        return node_of(self._client, key)
 
     async def evalsha(
         self,
@@ -125,18 +165,72 @@ class BlockingScriptClient:
         args: Sequence[bytes | str | int],
         wait_aof: tuple[int, int] | None = None,
     ) -> Any:
-        if wait_aof is None:
-            return self._client.evalsha(sha, len(keys), *keys, *args)
-        pipe: Any = self._client.pipeline(transaction=False)
-        pipe.evalsha(sha, len(keys), *keys, *args)
-        pipe.execute_command("WAITAOF", *wait_aof, self._wait_ms)
-        return on_disk(pipe.execute(raise_on_error=False), wait_aof)
+        return await self._asked(("EVALSHA", sha, len(keys), *keys, *args), wait_aof)
 
-    async def load(self, text: str) -> str:
-        return self._client.script_load(text)
+    async def eval(
+        self,
+        text: str,
+        keys: Sequence[str],
+        args: Sequence[bytes | str | int],
+        wait_aof: tuple[int, int] | None = None,
+    ) -> Any:
+        return await self._asked(("EVAL", text, len(keys), *keys, *args), wait_aof)
+
+    async def _asked(self, command: tuple[Any, ...], wait_aof: tuple[int, int] | None) -> Any:
+        with self._turn() as client:
+            if wait_aof is None:
+                return client.execute_command(*command)
+            pipe: Any = client.pipeline(transaction=False)
+            pipe.execute_command(*command)
+            pipe.execute_command("WAITAOF", *wait_aof, self._wait_ms)
+            return on_disk(pipe.execute(raise_on_error=False), wait_aof)
+
+    def close(self) -> None:
+        self._forget(self._client)
+
+    @contextmanager
+    def _turn(self) -> Iterator[Any]:
+        if not self._turns.acquire(timeout=self._patience):
+            raise redis.ConnectionError("all connections are in use")
+        client = self._client
+        try:
+            if client is None:
+                client = self._opened()
+            yield client
+        except RedisClusterException:
+            # It knows no node that answers any more. A new one begins with those we were given.
+            self._forget(client)
+            raise
+        finally:
+            self._turns.release()
+
+    def _opened(self) -> Any:
+        """The client. Threads do not wait for each other here: where nothing answers, each would
+        wait for the time-outs of all before it."""
+        fresh = self._connect()
+        with self._lock:
+            if self._client is None:
+                self._client = fresh
+            found = self._client
+        if found is not fresh:
+            self._close(fresh)
+        return found
+
+    def _forget(self, client: Any) -> None:
+        with self._lock:
+            if client is None or self._client is not client:
+                return
+            self._client = None
+        self._close(client)
+
+    def _close(self, client: Any) -> None:
+        if self._own:
+            for each in all_of(client):
+                each.close()
 
     async def scan(self, pattern: str) -> list[bytes]:
-        return list(self._client.scan_iter(match=pattern, count=1_000))
+        with self._turn() as client:
+            return list(client.scan_iter(match=pattern, count=1_000))
 
 
 class LeaderAndFollowers:

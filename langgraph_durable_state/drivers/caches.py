@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ..decisions.codec import Batch, Record
+from ..health import HeadCacheHealth
 from ..words import Digest, Place
 
 K = TypeVar("K")
@@ -43,9 +44,12 @@ class HeadCache:
         self._lock = threading.Lock()
         self._held: OrderedDict[Place, Held] = OrderedDict()
         self._size = 0
+        self._asked = 0
+        self._hits = 0
 
     def digest(self, place: Place) -> Digest:
-        """The digest of the head held; empty if there is none."""
+        """The digest of the head held; empty if there is none. Begins a read of the head."""
+        self._asked += 1
         held = self._held.get(place)
         return held.digest if held is not None else b""
 
@@ -56,6 +60,7 @@ class HeadCache:
             if held is None or held.digest != digest:
                 return None
             self._held.move_to_end(place)
+            self._hits += 1
             return held.record
 
     def last(self, place: Place) -> tuple[Record, Sequence[Batch], Digest] | None:
@@ -84,6 +89,12 @@ class HeadCache:
             self._size += cost
             while self._size > self._max:
                 self._size -= self._held.popitem(last=False)[1].cost
+
+    def health(self) -> HeadCacheHealth:
+        """What is held, and how often it served."""
+        with self._lock:
+            missed = self._asked - self._hits
+            return HeadCacheHealth(len(self._held), self._size, self._max, self._hits, missed)
 
     def reset(self) -> None:
         """A new lock and nothing held, for a forked child."""

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import redis
 import redis.asyncio
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.retry import Retry
 
 from ..errors import UsageError
 from ..settings import Settings
+from . import redis_clients
 from .sql import Failures
 
 PostgresSource = str | ConnectionPool[Any] | AsyncConnectionPool[Any]
-RedisSource = str | redis.Redis | redis.asyncio.Redis
+RedisSource = redis_clients.RedisSource
 
-_REDIS_CONNECTIONS = 32
-"""A bound that waits: redis-py's default pool fails at 64 concurrent threads."""
-
-_COPIED = ("host", "port", "db", "username", "password", "path")
+_POOL = "durable_state"
 
 
-def check_sources(postgres: object, redis_: object) -> None:
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """The breaker says once what a pool would say of each connection and each attempt."""
+    about = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    return about != _POOL and not hasattr(about, "durable_state_own")
+
+
+logging.getLogger("psycopg.pool").addFilter(_is_not_ours)
+
+
+def check_sources(postgres: object, redis_: object, waits_for_disk: bool = False) -> None:
     """Refuses what no driver can be made from.
 
     Raises:
@@ -39,24 +46,19 @@ def check_sources(postgres: object, redis_: object) -> None:
         )
     if isinstance(postgres, str):
         try:
-            psycopg.conninfo.conninfo_to_dict(postgres)
+            conninfo_to_dict(postgres)
         except psycopg.ProgrammingError:
             # libpq quotes the whole URL, which may hold a password.
             raise UsageError(
                 "postgres must be a URL like postgresql://user@host/database (not SQLAlchemy's "
                 "postgresql+psycopg://) or a conninfo string like host=… dbname=…"
             ) from None
-    if redis_ is None:
-        return
-    if not isinstance(redis_, (str, redis.Redis, redis.asyncio.Redis)):
-        raise UsageError(f"redis must be a URL or a redis client, not {type(redis_).__name__}")
-    if isinstance(redis_, str):
-        try:
-            redis.ConnectionPool.from_url(redis_)
-        except ValueError as error:
-            raise UsageError(f"redis URL: {error}") from error
-    elif redis_.connection_pool.connection_kwargs.get("decode_responses"):
-        raise UsageError("the redis client must not decode responses: state is bytes")
+    if redis_ is not None:
+        redis_clients.check(redis_)
+    if waits_for_disk and redis_clients.is_cluster(redis_):
+        raise UsageError(
+            "wait_aof cannot be had on a Redis Cluster: redis-py sends no WAITAOF there"
+        )
 
 
 def blocking_pool(
@@ -67,13 +69,17 @@ def blocking_pool(
         return source, False
 
     class DurableStateConnection(psycopg.Connection[Any]):
+        durable_state_own = True
+
         @classmethod
         def connect(cls, *args: Any, **kwargs: Any) -> Any:
             try:
-                return super().connect(*args, **kwargs)
+                connection = super().connect(*args, **kwargs)
             except Exception as error:
                 failures.note(error)
                 raise
+            connection.durable_state_answered = time.monotonic()  # type: ignore[attr-defined]
+            return connection
 
     return ConnectionPool(**_options(source, settings, DurableStateConnection)), True
 
@@ -89,32 +95,45 @@ def native_pool(
         return source, False
 
     class DurableStateConnection(psycopg.AsyncConnection[Any]):
+        durable_state_own = True
+
         @classmethod
         async def connect(cls, *args: Any, **kwargs: Any) -> Any:
             try:
-                return await super().connect(*args, **kwargs)
+                connection = await super().connect(*args, **kwargs)
             except Exception as error:
                 failures.note(error)
                 raise
+            connection.durable_state_answered = time.monotonic()  # type: ignore[attr-defined]
+            return connection
 
     return AsyncConnectionPool(**_options(source, settings, DurableStateConnection)), True
 
 
 def _options(source: PostgresSource | Elsewhere, settings: Settings, kind: type) -> dict[str, Any]:
     conninfo, kwargs = _conninfo(source)
-    limits = {
-        "connect_timeout": max(2, round(settings.timeout)),
+    named = kwargs if callable(conninfo) else conninfo_to_dict(conninfo, **kwargs)
+    hosts = str(named.get("host") or named.get("hostaddr") or "").split(",")
+    limits: dict[str, Any] = {
+        # Of one attempt, and each host is one: a first host that is silent must leave time for
+        # the next. psycopg waits 2 s at least.
+        "connect_timeout": max(2, int(settings.timeout / len(hosts))),
         "autocommit": True,
         "fallback_application_name": "langgraph_durable_state",
     }
+    if len(hosts) > 1 and "target_session_attrs" not in named:
+        limits["target_session_attrs"] = "read-write"
     return {
         "conninfo": conninfo,
         "kwargs": limits | kwargs,
         "connection_class": kind,
         "min_size": 0,
         "max_size": settings.pool_size,
+        # The pool's own back-off goes on growing while the breaker probes: half a minute after
+        # Postgres had come back it still waited (measured). Calls open what they need.
+        "reconnect_timeout": 0.0,
         "open": False,
-        "name": "durable_state",
+        "name": _POOL,
     }
 
 
@@ -127,7 +146,7 @@ class Elsewhere:
 
 def elsewhere(source: Any) -> Any:
     """`source` for a loop that it does not belong to."""
-    native = (AsyncConnectionPool, redis.asyncio.Redis)
+    native = (AsyncConnectionPool, *redis_clients.NATIVE)
     return Elsewhere(source) if isinstance(source, native) else source
 
 
@@ -139,49 +158,24 @@ def _conninfo(source: PostgresSource | Elsewhere) -> tuple[Any, dict[str, Any]]:
     return source.conninfo, dict(kwargs) if isinstance(kwargs, dict) else {}
 
 
-def blocking_redis(source: RedisSource, settings: Settings) -> tuple[redis.Redis, bool]:
-    """A client for the blocking face, and whether it is ours to close."""
-    if isinstance(source, redis.Redis):
-        return source, False
-    options = _redis_options(settings) | {"retry": Retry(NoBackoff(), 1)}
-    if isinstance(source, str):
-        pool = redis.BlockingConnectionPool.from_url(source, **options)
-    else:
-        kind: Any = redis.BlockingConnectionPool
-        pool = kind(**_copied(source, redis), **options)
-    return redis.Redis(connection_pool=pool), True
+def blocking_redis(source: RedisSource, settings: Settings) -> tuple[Callable[[], Any], bool, int]:
+    """What makes clients for the blocking face, whether they are ours to close, and how many calls
+    one takes at once."""
+    return _redis(source, redis_clients.BLOCKING, redis, settings)
 
 
 def native_redis(
     source: RedisSource | Elsewhere, settings: Settings
-) -> tuple[redis.asyncio.Redis, bool]:
-    """A client for the running loop, and whether it is ours to close."""
-    if isinstance(source, redis.asyncio.Redis):
-        return source, False
-    options = _redis_options(settings) | {"retry": AsyncRetry(NoBackoff(), 1)}
-    if isinstance(source, str):
-        pool = redis.asyncio.BlockingConnectionPool.from_url(source, **options)
-    else:
-        pool = redis.asyncio.BlockingConnectionPool(**_copied(source, redis.asyncio), **options)
-    return redis.asyncio.Redis(connection_pool=pool), True
+) -> tuple[Callable[[], Any], bool, int]:
+    """What makes clients for the running loop, whether they are ours to close, and how many calls
+    one takes at once."""
+    return _redis(source, redis_clients.NATIVE, redis.asyncio, settings)
 
 
-def _redis_options(settings: Settings) -> dict[str, Any]:
-    return {
-        "socket_timeout": settings.redis_timeout,
-        "socket_connect_timeout": settings.redis_timeout,
-        "timeout": settings.redis_timeout,
-        "retry_on_error": [RedisConnectionError],
-        "max_connections": _REDIS_CONNECTIONS,
-    }
-
-
-def _copied(source: redis.Redis | redis.asyncio.Redis | Elsewhere, module: Any) -> dict[str, Any]:
-    """Where and as whom a client of the other face, or of another loop, connects."""
-    source = source.source if isinstance(source, Elsewhere) else source
-    pool = source.connection_pool
-    known = pool.connection_kwargs
-    copied = {name: known[name] for name in _COPIED if name in known}
-    kind = pool.connection_class.__name__
-    copied |= {name: value for name, value in known.items() if name.startswith("ssl_")}
-    return copied | {"connection_class": getattr(module, kind, module.Connection)}
+def _redis(
+    source: RedisSource | Elsewhere, kinds: tuple[type, ...], module: Any, settings: Settings
+) -> tuple[Callable[[], Any], bool, int]:
+    if isinstance(source, kinds):
+        return (lambda: source), False, redis_clients.TURNS
+    target = redis_clients.target_of(source.source if isinstance(source, Elsewhere) else source)
+    return (lambda: target.client(module, settings.redis_timeout)), True, target.turns

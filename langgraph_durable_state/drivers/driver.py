@@ -7,12 +7,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import DurableStateError
+from ..health import Health, TierHealth, Waits
 from ..ports import Commits, Durable, Hot, Outbox
 from ..protocols.arbiter import Arbiter
 from ..protocols.behind import Behind
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
 from ..protocols.flushing import Flusher
+from ..protocols.leasing import Leasing
 from ..protocols.shared import Shared
 from ..protocols.upkeep import Upkeep
 from ..protocols.writer import Writer
@@ -21,9 +24,11 @@ from ..tiers.outbox import RedisOutbox
 from ..tiers.postgres import PostgresTier
 from ..tiers.redis import RedisTier
 from . import clients
-from .blocking import BlockingConnections, BlockingScriptClient, LeaderAndFollowers
+from .blocking import BlockingConnections, BlockingScriptClient, LeaderAndFollowers, Threads
 from .breaker import Breaker
-from .native import NativeConnections, NativeScriptClient, OneFlusher
+from .checkup import examined
+from .native import NativeConnections, NativeScriptClient, OneFlusher, Tasks
+from .probing import Aside
 from .scripts import GuardedScripts, ScriptClient
 from .sql import Connections, Failures, PooledSql
 
@@ -44,6 +49,7 @@ class Driver:
         copies: the hot tier's.
         engine, writer, upkeep: read, write and tidy up through this face's tiers.
         arbiter, flusher: compare the tiers, and bring one up to the other.
+        leasing: takes and keeps leases.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
@@ -55,6 +61,7 @@ class Driver:
         commits: Commits,
         hot: Hot | None,
         outbox: Outbox | None,
+        breakers: Breakers,
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.durable = durable
@@ -62,6 +69,7 @@ class Driver:
         self.copies = copies = Copies(hot, shared)
         self.arbiter = Arbiter(shared, durable, outbox)
         self.flusher = Flusher(shared, durable, outbox)
+        self.leasing = Leasing(shared, durable, outbox)
         behind = None
         if outbox is not None:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher)
@@ -69,6 +77,28 @@ class Driver:
         self.writer = Writer(shared, durable, commits, copies, behind, self.flusher)
         self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs)
         self.close = close
+        self._shared = shared
+        self._hot = hot
+        self._breakers = breakers
+
+    async def health(self) -> Health:
+        """How the tiers are, each asked once unless its breaker is open."""
+        postgres = await examined(self.durable, self._breakers.postgres)
+        hot = self._hot
+        redis = await examined(hot, self._breakers.redis) if hot else TierHealth("absent")
+        waits = await self.waits()
+        depth, oldest = (waits.depth, waits.oldest) if waits else (None, None)
+        return Health(postgres, redis, depth, oldest, self._shared.heads.health())
+
+    async def waits(self) -> Waits | None:
+        """What waits in the hot tier; None if nothing can, or if it could not be asked."""
+        if self.outbox is None:
+            return None
+        try:
+            found = await self.flusher.waits()
+        except DurableStateError:  # it cannot be reached, or is not installed
+            return None
+        return Waits(sum(depth for depth, _ in found), max((age for _, age in found), default=None))
 
 
 def blocking(
@@ -81,19 +111,23 @@ def blocking(
     """The blocking face's driver. Opens nothing yet."""
     failures = Failures()
     pool, own_pool = clients.blocking_pool(postgres, settings, failures)
-    durable = _durable(BlockingConnections(pool, own_pool, failures), settings, breakers)
-    client, own_client = clients.blocking_redis(redis, settings) if redis else (None, False)
+    aside = Threads()
+    connections = BlockingConnections(pool, own_pool, failures)
+    durable = _durable(connections, settings, breakers, aside)
+    scripts = None
+    if redis is not None:
+        client = clients.blocking_redis(redis, settings)
+        scripts = BlockingScriptClient(*client, settings.redis_timeout)
 
     async def close() -> None:
+        aside.close()
         if own_pool:
             pool.close()
-        if client is not None and own_client:
-            client.close()
-            client.connection_pool.disconnect()
+        if scripts is not None:
+            scripts.close()
 
-    scripts = BlockingScriptClient(client, settings.redis_timeout) if client is not None else None
-    tiers = _hot(scripts, settings, breakers)
-    return Driver(shared, durable, LeaderAndFollowers(durable), *tiers, close)
+    tiers = _hot(scripts, settings, breakers, aside)
+    return Driver(shared, durable, LeaderAndFollowers(durable), *tiers, breakers, close)
 
 
 async def native(
@@ -106,13 +140,18 @@ async def native(
     """The running loop's driver, which goes with it."""
     failures = Failures()
     pool, own_pool = clients.native_pool(postgres, settings, failures)
-    durable = _durable(NativeConnections(pool, own_pool, failures), settings, breakers)
-    client, own_client = clients.native_redis(redis, settings) if redis else (None, False)
+    aside = Tasks()
+    connections = NativeConnections(pool, own_pool, failures)
+    durable = _durable(connections, settings, breakers, aside)
+    scripts = None
+    if redis is not None:
+        client = clients.native_redis(redis, settings)
+        scripts = NativeScriptClient(*client, settings.redis_timeout)
 
     async def close() -> None:
-        if client is not None and own_client:
-            await client.aclose()
-            await client.connection_pool.disconnect()
+        aside.close()
+        if scripts is not None:
+            await scripts.close()
         if own_pool:
             # At the end of a loop the pool's own tasks are cancelled already, and it says so.
             await asyncio.gather(pool.close(), return_exceptions=True)
@@ -120,9 +159,8 @@ async def native(
     # A loop that ends closes its asynchronous generators: the pools go then.
     guard = _until_loop_ends(close)
     await anext(guard)
-    scripts = NativeScriptClient(client, settings.redis_timeout) if client is not None else None
-    tiers = _hot(scripts, settings, breakers)
-    return Driver(shared, durable, OneFlusher(durable), *tiers, guard.aclose)
+    tiers = _hot(scripts, settings, breakers, aside)
+    return Driver(shared, durable, OneFlusher(durable), *tiers, breakers, guard.aclose)
 
 
 async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
@@ -132,17 +170,19 @@ async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
         await close()
 
 
-def _durable(connections: Connections, settings: Settings, breakers: Breakers) -> PostgresTier:
-    sql = PooledSql(connections, settings.schema, settings.timeout, breakers.postgres)
+def _durable(
+    connections: Connections, settings: Settings, breakers: Breakers, aside: Aside
+) -> PostgresTier:
+    sql = PooledSql(connections, settings.schema, settings.timeout, breakers.postgres, aside)
     return PostgresTier(sql, settings.schema)
 
 
 def _hot(
-    client: ScriptClient | None, settings: Settings, breakers: Breakers
+    client: ScriptClient | None, settings: Settings, breakers: Breakers, aside: Aside
 ) -> tuple[Hot | None, Outbox | None]:
     if client is None:
         return None, None
-    scripts = GuardedScripts(client, breakers.redis, settings.wait_aof)
+    scripts = GuardedScripts(client, breakers.redis, aside, settings.wait_aof)
     prefix, ttl = settings.prefix, settings.hot_ttl
     hot = RedisTier(scripts, prefix, ttl, settings.touch_on_read)
-    return hot, RedisOutbox(scripts, prefix, ttl, settings.outbox_limit)
+    return hot, RedisOutbox(scripts, prefix, ttl, settings.outbox_limit, settings.policy.secured)

@@ -67,7 +67,8 @@ class Faces:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._checked = False
-        self._breakers = Breakers(Breaker("Postgres"), Breaker("Redis"))
+        events = self._shared.events
+        self._breakers = Breakers(Breaker("postgres", events), Breaker("redis", events))
         self._blocking: Driver | None = None
         self._native: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Driver] = (
             weakref.WeakKeyDictionary()
@@ -84,10 +85,11 @@ class Faces:
         self.background.reset()
         self._shared.numbers.draw()
 
-    async def blocking(self) -> Driver:
-        """The blocking driver, its tables installed. Never suspends."""
+    async def blocking(self, install: bool = True) -> Driver:
+        """The blocking driver, its tables installed unless told. Never suspends."""
         self.check_open()
-        return await self._install(await self._open_blocking())
+        found = await self._open_blocking()
+        return await self._install(found) if install else found
 
     async def _open_blocking(self) -> Driver:
         found = self._blocking
@@ -99,8 +101,8 @@ class Faces:
                     found = self._blocking = drivers.blocking(*args, self._breakers)
         return found
 
-    async def native(self) -> Driver:
-        """The running loop's driver, its tables installed."""
+    async def native(self, install: bool = True) -> Driver:
+        """The running loop's driver, its tables installed unless told."""
         self.check_open()
         loop = asyncio.get_running_loop()
         found = self._native.get(loop)
@@ -112,7 +114,7 @@ class Faces:
             args = (self._settings, self._shared, self._breakers)
             fresh = await drivers.native(postgres, redis, *args)
             found = self._native.setdefault(loop, fresh)
-        return await self._install(found)
+        return await self._install(found) if install else found
 
     async def _install(self, driver: Driver) -> Driver:
         if not self.installed:
@@ -150,6 +152,11 @@ class Faces:
     def ready(self) -> bool:
         """Whether a driver can be had without waiting for anything."""
         return self.installed and self._checked
+
+    @property
+    def closed(self) -> bool:
+        """Whether the saver was closed."""
+        return self._closed
 
     def check_open(self) -> None:
         """Raises ClosedError if the saver was closed."""

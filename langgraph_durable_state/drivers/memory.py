@@ -6,7 +6,7 @@ and after each that changes something, stands a switch point.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from ..words import (
     ChunkRow,
     Claim,
     Digest,
+    Fenced,
     Found,
     Head,
     Listing,
@@ -32,12 +33,13 @@ from ..words import (
     Waiting,
     WriteRow,
 )
+from .memory_leases import MemoryLeases
 from .memory_world import Change, Checkpoint, Ids, Rows, World, matches
 
 _NO_HEAD = Head("", 0, b"")
 
 
-class MemoryDurable:
+class MemoryDurable(MemoryLeases):
     """Implements `Durable`."""
 
     def __init__(self, world: World) -> None:
@@ -47,14 +49,18 @@ class MemoryDurable:
         async with Change(self._world, "setup"):
             pass
 
+    async def ping(self) -> None:
+        await self._world.step("ping")
+
     # -- writing -----------------------------------------------------------------------------
 
     async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
         puts = [item for item in batch if isinstance(item, Put)]
         writes = [item for item in batch if isinstance(item, PutWrites)]
         async with Change(self._world, "commit"):
-            told, later = self._commit(puts, writes)
-        return await self._outcomes(batch, puts, writes, told, later)
+            barred = {id(item) for item in batch if self.fenced(item)}
+            told, later = self._commit(puts, [item for item in writes if id(item) not in barred])
+        return await self._outcomes(batch, puts, writes, told, later, barred)
 
     async def _outcomes(
         self,
@@ -63,23 +69,24 @@ class MemoryDurable:
         writes: Sequence[PutWrites],
         told: Sequence[Told],
         later: Sequence[Later],
+        barred: Collection[int] = (),
     ) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {
             id(p): await outcome(self, p, Seen(*t)) for p, t in zip(puts, told, strict=True)
         }
-        repeated = {row for place, row, sent in later if not await self._differ(place, row, sent)}
-        for item in writes:
-            outcomes[id(item)] = Stored(repeated=not repeated.isdisjoint(item.rows))
+        outcomes |= {id(item): Fenced() if id(item) in barred else Stored() for item in writes}
+        for item, row, sent in later:
+            outcomes[id(item)] = await self._differ(item, row, sent)
         return [outcomes[id(item)] for item in batch]
 
     def _commit(
         self, puts: Sequence[Put], writes: Sequence[PutWrites]
     ) -> tuple[list[Told], list[Later]]:
         """What the one statement tells: of each put its place in the order if it won, the head
-        it met, whether it was able to win, and whose spell it met; and the batches that were not
-        a task's first."""
+        it met, whether it was able to win, whose spell it met, and whether its lease was taken
+        over; and the batches that were not a task's first."""
         held = [self._world.rows(p.place.thread).heads.get(p.place.ns) for p in puts]
-        able = [self.able(p) for p in puts]
+        able = [self.able(p) and not self._missed(p, writes) for p in puts]
         wins = [a and self.claims(p, h) for p, h, a in zip(puts, held, able, strict=True)]
         won = [p for p, wins_it in zip(puts, wins, strict=True) if wins_it]
         sent: list[Put | PutWrites] = [*won, *writes]
@@ -89,16 +96,16 @@ class MemoryDurable:
             self._world.rows(put.place.thread).add_chunks(put.chunks)
         seqs = [self._win(p, h) if w else None for p, h, w in zip(puts, held, wins, strict=True)]
         rows = [
-            (item.place, row, [c for c in item.chunks if c.no in row.numbers])
+            (item, row, [c for c in item.chunks if c.no in row.numbers])
             for item in writes
             for row in item.rows
         ]
         later = [one for one in rows if not self._write(*one) and one[1].slot == 0]
         ahead = [self._world.rows(p.place.thread).ahead.get(p.place.ns) for p in puts]
-        return list(zip(seqs, held, able, ahead, strict=True)), later
+        return list(zip(seqs, held, able, ahead, map(self.fenced, puts), strict=True)), later
 
     def able(self, put: Put) -> bool:
-        """Whether what the put needs is there, and itself is not."""
+        """Whether the checkpoint that the put needs is there, and itself is not."""
         stored = self._world.rows(put.place.thread).checkpoints
         head = self._world.rows(put.place.thread).heads.get(put.place.ns)
         if put.needs is not None and not _is_base(stored.get((put.place.ns, put.needs)), put):
@@ -108,10 +115,20 @@ class MemoryDurable:
             if put.mark is not None and referred and keys.mark(referred.row.numbers) != put.mark:
                 return False
         ahead = self._world.rows(put.place.thread).ahead.get(put.place.ns)
-        if ahead != put.spell:
+        if ahead != put.spell or self.fenced(put):
             return False
         same = _digest(stored.get((put.place.ns, put.id)))
         return not (put.claim is Claim.ANY and same == put.digest)
+
+    def _missed(self, put: Put, given: Sequence[PutWrites] = ()) -> set[Digest]:
+        """The writes that a put was made from and that are neither there nor given with it."""
+        rows = self._world.rows(put.place.thread)
+        against = [w for w in given if (w.place, w.id) == (put.place, put.parent)]
+        there = [
+            *rows.writes_of(put.place.ns, put.parent or ""),
+            *(r for w in against for r in w.rows),
+        ]
+        return {*put.consumed} - {row.digest for row in there}
 
     def claims(self, put: Put, head: Head | None) -> bool:
         """The compare of compare-and-set."""
@@ -132,11 +149,11 @@ class MemoryDurable:
             rows.thread = put.place.thread
         return seq
 
-    def _write(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> bool:
+    def _write(self, item: PutWrites, row: WriteRow, chunks: Sequence[ChunkRow]) -> bool:
         """Whether the row was stored, with its chunks: a slot's first, or a special channel's
         latest."""
-        rows = self._world.rows(place.thread)
-        key = (place.ns, row.id, row.task, row.slot)
+        rows = self._world.rows(item.place.thread)
+        key = (item.place.ns, row.id, row.task, row.slot)
         have = rows.writes.get(key)
         if have is not None and (row.slot >= 0 or have.digest == row.digest):
             return False
@@ -144,19 +161,23 @@ class MemoryDurable:
         rows.add_chunks(chunks)
         return True
 
-    async def _differ(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> bool:
-        """Stores a task's later batch that differs from its first, unless it is there; tells
-        whether it did."""
+    async def _differ(self, item: PutWrites, row: WriteRow, chunks: Sequence[ChunkRow]) -> Outcome:
+        """Stores a task's later batch that differs from its first, unless it is there."""
         async with Change(self._world, "differ"):
-            return self._write_differing(place, row, chunks)
+            return self._write_differing(item, row, chunks)
 
-    def _write_differing(self, place: Place, row: WriteRow, chunks: Sequence[ChunkRow]) -> bool:
-        rows = self._world.rows(place.thread)
+    def _write_differing(
+        self, item: PutWrites, row: WriteRow, chunks: Sequence[ChunkRow]
+    ) -> Outcome:
+        if self.fenced(item):
+            return Fenced()
+        rows = self._world.rows(item.place.thread)
         rows.require_free(chunks)
-        of_task = (w for w in rows.writes_of(place.ns, row.id) if w.task == row.task)
+        of_task = (w for w in rows.writes_of(item.place.ns, row.id) if w.task == row.task)
         if any(w.slot >= 0 and w.digest == row.digest for w in of_task):
-            return False
-        return self._write(place, replace(row, slot=differing_slot(row.digest)), chunks)
+            return Stored(repeated=True)
+        other = replace(row, slot=differing_slot(row.digest))
+        return Stored(repeated=not self._write(item, other, chunks))
 
     async def standing(self, put: Put, id: str) -> Standing:
         await self._world.step("standing")
@@ -176,9 +197,10 @@ class MemoryDurable:
         rows = self._world.rows(put.place.thread)
         ns, head = put.place.ns, rows.heads.get(put.place.ns)
         refers = rows.checkpoints.get((ns, put.refers or ""))
-        if head is None or (put.refers is not None and not _is_base(refers, put)):
+        sound = _is_base(refers, put) and not self._missed(put)
+        if head is None or (put.refers is not None and not sound):
             return None
-        if (ns, put.id) in rows.checkpoints:
+        if self.fenced(put) or (ns, put.id) in rows.checkpoints:
             return None
         rows.require_free(put.chunks)
         rows.add_chunks(put.chunks)
@@ -314,9 +336,11 @@ class MemoryDurable:
     # -- what the hot tier may be ahead of ---------------------------------------------------
 
     async def mark_ahead(
-        self, place: Place, token: bytes, accepted: Sequence[bytes]
-    ) -> tuple[Head, bytes]:
+        self, place: Place, token: bytes, accepted: Sequence[bytes], fence: int | None = None
+    ) -> tuple[Head, bytes] | None:
         async with Change(self._world, "mark_ahead"):
+            if self._taken_over(place.thread, fence):
+                return None
             rows = self._world.rows(place.thread)
             have = rows.ahead.get(place.ns)
             if have != token and have in (None, *accepted):
@@ -408,8 +432,8 @@ class MemoryCommits:
         return (await self._durable.commit([item]))[0]
 
 
-Later = tuple[Place, WriteRow, list[ChunkRow]]
-Told = tuple[int | None, Head | None, bool, bytes | None]
+Later = tuple[PutWrites, WriteRow, list[ChunkRow]]
+Told = tuple[int | None, Head | None, bool, bytes | None, bool]
 
 
 def _checkpoint(put: Put, seq: int, refused: bool) -> Checkpoint:

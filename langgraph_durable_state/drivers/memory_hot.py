@@ -20,6 +20,9 @@ class MemoryHot:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    async def ping(self) -> None:
+        await self._world.step(HOT + "ping")
+
     async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         async with Change(self._world, HOT + "raise"):
             copies = self._world.copies

@@ -10,6 +10,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from ..decisions import outgoing
+from ..tiers.outbox import LEASE
 from ..tiers.postgres import differing_slot
 from ..words import (
     Answer,
@@ -39,6 +40,8 @@ from .memory_world import Change, HotSpell, World, spot
 
 _NOBODY = b"\x00" * 16
 _UNKNOWN = b"?"
+_NEVER = b"%016d" % 0
+"""There is no clock here."""
 _ON_UNKNOWN = {
     Claim.ANY: outgoing.UNKNOWN,
     Claim.HEAD: outgoing.ADVANCED,
@@ -48,16 +51,18 @@ _ON_UNKNOWN = {
 
 
 class MemoryOutbox:
-    """Implements `Outbox`; nothing is ever full, and there are no leases.
+    """Implements `Outbox`.
 
     Args:
         world: what the tiers hold.
+        secured: whether a restart loses nothing that this saver acknowledges.
         bound: entries that a thread's outbox may hold.
     """
 
-    def __init__(self, world: World, bound: int = 1_000) -> None:
+    def __init__(self, world: World, secured: bool = False, bound: int = 1_000) -> None:
         self._world = world
         self._bound = bound
+        self._secured = secured
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -65,6 +70,8 @@ class MemoryOutbox:
         self, put: Put, step: Step, token: bytes, opened: Opened | None, refused: bool
     ) -> Answer:
         async with Change(self._world, HOT + "append"):
+            if self.fenced(put):
+                return Unfit.FENCED
             spell = self._open(put.place, token, opened)
             if not isinstance(spell, HotSpell):
                 return spell
@@ -84,17 +91,21 @@ class MemoryOutbox:
         spells = self._world.spells
         spell = spells.get(spot(place))
         if spell is not None and spell.phase is Phase.OPEN:
-            return spell if spell.server == self._world.server else Unfit.RESTARTED
+            if spell.server != self._world.server:
+                return Unfit.RESTARTED
+            spell.secured &= self._secured
+            return spell
         if spell is not None and spell.phase is Phase.OPENING:
             if opened is None or spell.token != token:
                 return Cold(spell.token, spell.previous)
             spell.phase, spell.server = Phase.OPEN, self._world.server
             spell.head = opened.head or Head("", 0, _UNKNOWN)
             spell.base = opened.head.digest if opened.head else None
-            spell.marked = opened.marked
+            spell.marked, spell.secured = opened.marked, self._secured
+            spell.at = self._world.now
             return spell
         previous = spell.token if spell else b""
-        spells[spot(place)] = HotSpell(token, Phase.OPENING, previous)
+        spells[spot(place)] = HotSpell(token, Phase.OPENING, previous, server=self._world.server)
         return Cold(token, previous)
 
     def _full(self, place: Place) -> bool:
@@ -118,21 +129,23 @@ class MemoryOutbox:
         how = outgoing.ADVANCED if before.digest else outgoing.OPENED
         if before.digest == _UNKNOWN:
             how = _ON_UNKNOWN[put.claim]
+        spell.at = self._world.now
         self._push(put, spell, how, before.digest if before.digest != _UNKNOWN else put.expected)
         return Won(seq, guarded=spell.marked)
 
     def _push(
         self, item: Put | PutWrites, spell: HotSpell, how: bytes, before: bytes = b""
     ) -> None:
-        spell.count += 1
-        number = b"%016d" % spell.count
+        self._world.appended += 1
+        number = b"%016d" % self._world.appended + _NEVER
         stored = how + spell.token + (before or _NOBODY) + number + outgoing.pack_item(item)
         entries = self._world.outboxes.setdefault(item.place.thread.key, [])
-        self._world.appended += 1
         entries.append((self._world.appended, outgoing.read_entry(stored)))
 
     async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
         async with Change(self._world, HOT + "append writes"):
+            if self.fenced(item):
+                return Unfit.FENCED
             spell = self._open(item.place, token, opened)
             if not isinstance(spell, HotSpell):
                 return spell
@@ -152,9 +165,24 @@ class MemoryOutbox:
                     held[key] = kept, tuple(c for c in item.chunks if c.no in row.numbers)
                     news = True
             if not news:
-                return Stored(repeated=True)
+                return Stored(repeated=True, guarded=spell.marked)
+            spell.at = self._world.now
             self._push(item, spell, outgoing.WRITES)
-            return Stored()
+            return Stored(guarded=spell.marked)
+
+    async def raise_fence(self, thread: Thread, fence: int) -> None:
+        async with Change(self._world, HOT + "fence"):
+            self._raise(thread, fence)
+
+    def fenced(self, item: Put | PutWrites) -> bool:
+        """Whether a larger fence is known than an item's; if not, its own is from now on."""
+        return item.fence is not None and self._raise(item.place.thread, item.fence) > item.fence
+
+    def _raise(self, thread: Thread, fence: int) -> int:
+        known = self._world.fences[thread.key] = max(
+            fence, self._world.fences.get(thread.key, fence)
+        )
+        return known
 
     async def note(self, item: PutWrites) -> None:
         async with Change(self._world, HOT + "note"):
@@ -194,6 +222,7 @@ class MemoryOutbox:
             spell.base,
             spell.chain,
             spell.marked,
+            spell.secured,
             restarted,
         )
 
@@ -201,7 +230,15 @@ class MemoryOutbox:
 
     async def take(self, thread: Thread, holder: bytes, limit: int) -> Outgoing | None:
         await self._world.step(HOT + "take")
+        flushers, now = self._world.flushers, self._world.now
+        owner, until = flushers.get(thread.key, (b"", now))
+        if holder and until > now and owner != holder:
+            return None
         entries = self._world.outboxes.get(thread.key, [])
+        if not entries:
+            flushers.pop(thread.key, None)
+        elif holder:
+            flushers[thread.key] = holder, now + LEASE / 1_000
         first = entries[0][0] if entries else 0
         taken = tuple(entry for _, entry in entries[:limit])
         return Outgoing(first, taken, len(entries) - len(taken))
@@ -212,22 +249,33 @@ class MemoryOutbox:
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
         async with Change(self._world, HOT + "ack"):
             entries = self._world.outboxes.get(thread.key, [])
             if not entries or entries[0][0] != first:
                 return -1
+            if len(entries) < count or entries[count - 1][1].number != last:
+                return -1
             for (ns, token), digests in flushed.items():
                 spell = self._world.spells.get((thread.key, ns))
                 if spell is not None and spell.token == token:
-                    spell.base, spell.chain = digests[-1], spell.chain[len(digests) :]
+                    found = [i for i, d in enumerate(spell.chain) if d == digests[-1]]
+                    after = found[-1] + 1 if found else 0
+                    spell.base, spell.chain = digests[-1], spell.chain[after:]
             left = entries[count:]
             if left:
                 self._world.outboxes[thread.key] = left
             else:
                 del self._world.outboxes[thread.key]
+                if self._world.flushers.get(thread.key, (b"", 0.0))[0] == holder:
+                    self._world.flushers.pop(thread.key, None)
             return len(left)
+
+    async def depth(self, thread: Thread) -> tuple[int, float]:
+        await self._world.step(HOT + "depth")
+        return len(self._world.outboxes.get(thread.key, ())), 0.0
 
     async def threads(self) -> list[UUID]:
         await self._world.step(HOT + "threads")
@@ -240,8 +288,11 @@ class MemoryOutbox:
             spell = self._world.spells.get(spot(place))
             if spell is None or spell.token != token:
                 return False
-            if spell.phase is Phase.OPEN and self._world.outboxes.get(place.thread.key):
-                return False
+            if spell.phase is Phase.OPEN:
+                if self._world.outboxes.get(place.thread.key):
+                    return False
+                if self._world.now - spell.at < quiet:
+                    return False
             spell.phase = Phase.CLOSING
             return True
 
@@ -272,17 +323,18 @@ class MemoryOutbox:
             spell.marked = True
             return True
 
-    async def adopt(self, place: Place, token: bytes) -> None:
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
         async with Change(self._world, HOT + "adopt"):
             spell = self._world.spells.get(spot(place))
             if spell is not None and spell.token == token:
-                spell.server = self._world.server
+                spell.server, spell.at = self._world.server, self._world.now
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         async with Change(self._world, HOT + "erase"):
             for ns in namespaces:
                 self._drop(Place(thread, ns))
             self._world.outboxes.pop(thread.key, None)
+            self._world.flushers.pop(thread.key, None)
 
 
 def _claims(put: Put, spell: HotSpell) -> bool:

@@ -116,8 +116,18 @@ class HotSpell:
     base: Digest | None = b""
     chain: tuple[Digest, ...] = ()
     marked: bool = True
+    secured: bool = True
     server: int = 0
-    count: int = 0
+    at: float = 0.0
+
+
+@dataclass
+class LeaseRow:
+    """A row of the table of leases; ``until`` is by the world's clock."""
+
+    fence: int
+    holder: str
+    until: float
 
 
 class World:
@@ -127,7 +137,11 @@ class World:
         step: awaited at each switch point with its name; may be replaced at any time.
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
+        leases: their rows, by thread.
+        now: the clock of both, in seconds; it stands still until somebody moves it.
         spells, hot_writes, outboxes: what the hot tier holds alone; `lose_hot` loses it all.
+        fences: the largest that the hot tier was told of, by thread.
+        flushers: who flushes a thread, and until when.
         server: which server holds it; another one after a restart.
     """
 
@@ -138,12 +152,17 @@ class World:
         self.spells: dict[Spot, HotSpell] = {}
         self.hot_writes: dict[Spot, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
+        self.leases: dict[UUID, LeaseRow] = {}
+        self.now = 0.0
+        self.fences: dict[UUID, int] = {}
+        self.flushers: dict[UUID, tuple[bytes, float]] = {}
         self.appended = 0
         self.server = 0
 
     def lose_hot(self) -> None:
         """The hot tier forgets everything, as a server does that was killed."""
         self.copies, self.spells, self.hot_writes, self.outboxes = {}, {}, {}, {}
+        self.fences, self.flushers = {}, {}
         self.server += 1
 
     def rows(self, thread: Thread) -> Rows:

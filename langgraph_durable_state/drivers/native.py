@@ -5,21 +5,45 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
-import redis.asyncio
+import redis
 from psycopg import pq
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from redis.exceptions import RedisClusterException
 
 from ..errors import UnavailableError
 from ..ports import Durable
 from ..words import Outcome, Put, PutWrites
 from .batching import Ticket, commit_each, take
+from .redis_clients import all_of, node_of
 from .scripts import WAIT_SHARE, on_disk
 from .sql import PATIENCE, Failures, OverloadError, Rows, bounded, has_rows
+
+
+class Tasks:
+    """Implements `Aside`: work is a task of the running loop."""
+
+    def __init__(self) -> None:
+        self._started: set[asyncio.Task[None]] = set()
+
+    async def pause(self, seconds: float) -> bool:
+        await asyncio.sleep(seconds)
+        return True
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._started.add(task)
+        task.add_done_callback(self._started.discard)
+
+    def close(self) -> None:
+        """Cancels what runs."""
+        for task in list(self._started):
+            task.cancel()
 
 
 class NativeConnections:
@@ -36,6 +60,10 @@ class NativeConnections:
         self._pool = pool
         self._failures = failures
         self._out: dict[psycopg.AsyncConnection[Any], bool] = {}
+
+    @property
+    def most(self) -> int:
+        return self._pool.max_size
 
     async def borrow(self, timeout: float) -> psycopg.AsyncConnection[Any]:
         if self.own and self._pool.closed:
@@ -95,11 +123,25 @@ class NativeConnections:
 
 
 class NativeScriptClient:
-    """Implements `ScriptClient` over a `redis.asyncio.Redis` of the running loop."""
+    """Implements `ScriptClient`.
 
-    def __init__(self, client: redis.asyncio.Redis, timeout: float) -> None:
-        self._client = client
-        self._wait_ms = round(timeout * WAIT_SHARE * 1_000)
+    Args:
+        connect: makes the client, of the running loop.
+        own: whether it is ours to close.
+        turns: how many calls may be under way.
+        patience: seconds that another waits for its turn.
+    """
+
+    def __init__(self, connect: Callable[[], Any], own: bool, turns: int, patience: float) -> None:
+        self._connect = connect
+        self._own = own
+        self._turns = asyncio.Semaphore(turns)
+        self._patience = patience
+        self._wait_ms = round(patience * WAIT_SHARE * 1_000)
+        self._client: Any = connect()
+
+    def node(self, key: str) -> str | None:
+        return node_of(self._client, key)
 
     async def evalsha(
         self,
@@ -108,18 +150,55 @@ class NativeScriptClient:
         args: Sequence[bytes | str | int],
         wait_aof: tuple[int, int] | None = None,
     ) -> Any:
-        if wait_aof is None:
-            return await self._client.evalsha(sha, len(keys), *keys, *args)
-        pipe: Any = self._client.pipeline(transaction=False)
-        pipe.evalsha(sha, len(keys), *keys, *args)
-        pipe.execute_command("WAITAOF", *wait_aof, self._wait_ms)
-        return on_disk(await pipe.execute(raise_on_error=False), wait_aof)
+        return await self._asked(("EVALSHA", sha, len(keys), *keys, *args), wait_aof)
 
-    async def load(self, text: str) -> str:
-        return await self._client.script_load(text)
+    async def eval(
+        self,
+        text: str,
+        keys: Sequence[str],
+        args: Sequence[bytes | str | int],
+        wait_aof: tuple[int, int] | None = None,
+    ) -> Any:
+        return await self._asked(("EVAL", text, len(keys), *keys, *args), wait_aof)
+
+    async def _asked(self, command: tuple[Any, ...], wait_aof: tuple[int, int] | None) -> Any:
+        async with self._turn() as client:
+            if wait_aof is None:
+                return await client.execute_command(*command)
+            pipe: Any = client.pipeline(transaction=False)
+            pipe.execute_command(*command)
+            pipe.execute_command("WAITAOF", *wait_aof, self._wait_ms)
+            return on_disk(await pipe.execute(raise_on_error=False), wait_aof)
+
+    async def close(self) -> None:
+        if self._own:
+            for each in all_of(self._client):
+                await each.aclose()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[Any]:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise redis.ConnectionError("all connections are in use") from None
+        client = self._client
+        try:
+            # A cluster's learns of the nodes here, so that the first call goes to the right one.
+            await client.initialize()
+            yield client
+        except RedisClusterException:
+            # It knows no node that answers any more. A new one begins with those we were given.
+            if self._own and self._client is client:
+                self._client = self._connect()
+                await client.aclose()
+            raise
+        finally:
+            self._turns.release()
 
     async def scan(self, pattern: str) -> list[bytes]:
-        return [name async for name in self._client.scan_iter(match=pattern, count=1_000)]
+        async with self._turn() as client:
+            return [name async for name in client.scan_iter(match=pattern, count=1_000)]
 
 
 class OneFlusher:

@@ -6,6 +6,7 @@ suspend.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ from ..errors import DurableStateError, NumberTakenError, UnavailableError, Usag
 from ..tiers.arrays import KINDS, Array
 from ..tiers.statements import queries
 from .breaker import Breaker
+from .probing import PROBE_SECONDS, Aside, probe_aside
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -26,9 +28,22 @@ RETRIES_ON_RACE = 5
 """Serialization failures and deadlocks are tried again; they are possible only under another
 isolation level than Postgres's default, or beside other users of the tables."""
 
+_RACE_PAUSE = 0.01
+_DEAD_PAUSE = 0.1
+"""Seconds at most before another try: after a race, twice as long after each further one; after
+more dead connections than a pool can have held. Drawn at random, so that those who met do not meet
+again."""
+STANDBYS = 3
+"""New sessions that may be a standby's before there is taken to be no primary: where a pool or a
+pooler shares them out among servers, the next one may be the primary's."""
+
 
 class DeadlineError(psycopg.OperationalError):
     """The server did not answer in time."""
+
+
+class StandbyError(psycopg.OperationalError):
+    """A read reached a standby, which may be behind."""
 
 
 class OverloadError(psycopg.OperationalError):
@@ -69,10 +84,13 @@ PATIENCE = 0.25
 class Connections(Protocol):
     """A pool of one face, with the verbs that this face does its own way.
 
-    `own` tells whether its sessions are used for nothing else.
+    `own` tells whether its sessions are used for nothing else, `most` how many there can be.
     """
 
     own: bool
+
+    @property
+    def most(self) -> int: ...
 
     async def borrow(self, timeout: float) -> Any:
         """A connection in autocommit.
@@ -107,15 +125,25 @@ class PooledSql:
         schema: of the tables.
         timeout: seconds that one operation may take in all.
         breaker: this tier's.
+        aside: what the face does beside calls.
     """
 
     def __init__(
-        self, connections: Connections, schema: str, timeout: float, breaker: Breaker
+        self,
+        connections: Connections,
+        schema: str,
+        timeout: float,
+        breaker: Breaker,
+        aside: Aside,
     ) -> None:
         self._connections = connections
         self._queries = queries(schema)
         self._timeout = timeout
         self._breaker = breaker
+        self._aside = aside
+        # Sessions that have not answered since then may be as dead as the one that fell silent:
+        # tried one after the other, each would cost a call its deadline.
+        self._silent_since = 0.0
 
     async def fetch(self, name: str, params: Sequence[object]) -> Rows:
         async def work(ask: _Ask) -> Rows:
@@ -152,16 +180,36 @@ class PooledSql:
 
         await self._guarded(work)
 
+    async def ping(self) -> None:
+        await self._guarded(self._answers)
+
+    async def _answers(self, ask: _Ask) -> None:
+        if not (await ask(self._queries["ping"], ()))[0][0]:
+            raise errors.ReadOnlySqlTransaction("it takes no writes now")
+
+    async def _probe(self) -> None:
+        try:
+            await self._told(self._answers, min(self._timeout, PROBE_SECONDS))
+        except DurableStateError:
+            pass  # the breaker knows
+
     async def _guarded(self, work: Callable[[_Ask], Awaitable[T]]) -> T:
         """`work` on a connection, unless Postgres failed a moment ago."""
         if not self._breaker.admits():
             raise UnavailableError("postgres", self._breaker.refusal())
+        return await self._told(work, self._timeout)
+
+    async def _told(self, work: Callable[[_Ask], Awaitable[T]], timeout: float) -> T:
+        """`work` on a connection; the breaker is told how it went."""
         try:
-            result = await self._persist(work, time.monotonic() + self._timeout)
+            result = await self._persist(work, time.monotonic() + timeout)
         except Exception as error:
             known = translated(error)
-            if isinstance(known, UnavailableError) and not isinstance(error, _BUSY):
-                self._breaker.failed(error)
+            if isinstance(error, OverloadError):
+                pass  # Postgres was not asked
+            elif isinstance(known, UnavailableError) and not isinstance(error, _BUSY):
+                if self._breaker.failed(error):
+                    probe_aside(self._breaker, self._aside, self._probe)
             else:
                 self._breaker.succeeded()
             if known is error:
@@ -172,24 +220,43 @@ class PooledSql:
 
     async def _persist(self, work: Callable[[_Ask], Awaitable[T]], until: float) -> T:
         """`work` on a connection; again on another while connections turn out to be dead."""
-        races = 0
+        races = dead = standbys = 0
         while True:
             connection = await self._connections.borrow(max(until - time.monotonic(), 0.01))
+            new = not hasattr(connection, "durable_state_prepares")
             try:
-                return await work(await self._asker(connection, until))
+                if getattr(connection, "durable_state_answered", until) < self._silent_since:
+                    await self._connections.close_one(connection)
+                    continue
+                result = await work(await self._asker(connection, until))
+                connection.durable_state_answered = time.monotonic()
+                return result
             except Exception as error:
                 if isinstance(error, DeadlineError):
+                    self._silent_since = until - self._timeout
                     await self._connections.close_one(connection)
                     raise
-                races += is_race(error)
-                dead = is_dead(connection, error)
-                if dead:
+                standbys += new and isinstance(error, _STANDBY)
+                if is_dead(connection, error):
+                    dead += 1
                     await self._connections.close_one(connection)
-                again = dead or (is_race(error) and races <= RETRIES_ON_RACE)
-                if not again or time.monotonic() > until:
+                elif is_race(error) and races < RETRIES_ON_RACE:
+                    races += 1
+                else:
+                    raise
+                if standbys >= STANDBYS or time.monotonic() > until:
                     raise
             finally:
                 await self._connections.give_back(connection)
+            if pause := self._pause(races, dead):
+                await self._aside.pause(pause)
+
+    def _pause(self, races: int, dead: int) -> float:
+        """Seconds to wait before the next try."""
+        longest = _RACE_PAUSE * 2 ** (races - 1) if races else 0.0
+        if dead > self._connections.most:
+            longest = max(longest, _DEAD_PAUSE)
+        return longest * random.random()
 
     async def _asker(self, connection: Any, until: float) -> _Ask:
         """Statements are prepared, but not behind a pooler, where the session changes."""
@@ -227,7 +294,10 @@ class _Ask:
 
     async def __call__(self, sql: str, params: Sequence[object] | None = None) -> Rows:
         prepare = self._prepares and params is not None
-        return await self._ask(self._connection, sql, params, prepare, self._until)
+        try:
+            return await self._ask(self._connection, sql, params, prepare, self._until)
+        except errors.InvalidRowCountInResultOffsetClause as error:  # see `queries.sql`
+            raise StandbyError("this server is a standby, which may be behind") from error
 
 
 def bounded(gen: Generator[Any, Any, T], until: float) -> Generator[Any, Any, T]:
@@ -255,8 +325,8 @@ def is_dead(connection: Any, error: BaseException) -> bool:
         errors.AdminShutdown,
         errors.CrashShutdown,
         errors.CannotConnectNow,
-        errors.ReadOnlySqlTransaction,  # a primary that was demoted under us
         errors.InvalidSqlStatementName,  # somebody discarded what this session had prepared
+        *_STANDBY,
     )
     return bool(connection.closed) or isinstance(error, dead)
 
@@ -291,7 +361,10 @@ def translated(error: Exception) -> Exception:
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
 """In libpq's words, which carry no code while a connection is made: trying again is no use."""
 
-_BUSY = (OverloadError, errors.LockNotAvailable, errors.QueryCanceled)
+_STANDBY = (StandbyError, errors.ReadOnlySqlTransaction)
+"""What a standby says to a read, and to a write; a primary that was demoted under us, too."""
+
+_BUSY = (errors.LockNotAvailable, errors.QueryCanceled)
 """Postgres is there and answers, only not this: other threads need not be refused."""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..decisions import ahead
 from ..decisions.ahead import Verdict
 from ..errors import StateLostError, UnavailableError
+from ..events import Kind
 from ..ports import Durable, Outbox
 from ..words import Digest, Found, HotFound, Place, Spell
 from .shared import Shared
@@ -154,27 +155,32 @@ class Arbiter:
             await self._outbox.discard(place, spell.token, spell.head.digest)
             self._emit(place, "hot_discarded", spell.head.id, "Postgres has moved on without it")
             return False
-        if view.verdict is Verdict.SUSPECT and spell is not None and self._policy.secured:
-            await self._outbox.adopt(place, spell.token)
+        if view.verdict is Verdict.SUSPECT and spell is not None and spell.secured:
+            await self._adopt(place, spell.token)
             return False
         if not self._policy.accepts_loss:
             raise self._lost(place, view)
         await self.accept(place, view)
         return True
 
+    async def _adopt(self, place: Place, token: bytes) -> None:
+        assert self._outbox is not None
+        marks = await self._durable.progress([place])
+        await self._outbox.adopt(place, token, marks.get(place, (b"", 0))[1])
+
     async def accept(self, place: Place, view: View) -> None:
-        """Goes on from what is left after a loss; reports it first, so that nobody who dies amid
-        it leaves it unreported."""
+        """Goes on from what is left after a loss, and reports it."""
         assert self._outbox is not None
         spell = view.spell
+        # It is reported first: who dies in between must not take the report along.
         if view.verdict is Verdict.SUSPECT and spell is not None:
             self._report(place, view, "Redis was restarted and may have lost the last of it")
-            await self._outbox.adopt(place, spell.token)
+            await self._adopt(place, spell.token)
             return
+        self._report(place, view, "Redis no longer has what it held alone")
         if spell is not None and spell.token == view.mark:
             await self._outbox.discard(place, spell.token, spell.head.digest)
         if view.mark is not None:
-            self._report(place, view, "Redis no longer has what it held alone")
             await self._durable.clear_ahead(place, view.mark)
 
     async def accept_loss(self, place: Place) -> bool:
@@ -199,14 +205,8 @@ class Arbiter:
         error = self._lost(place, view)
         self._emit(place, "state_lost", error.last_durable, f"{what}: {error}")
 
-    def _emit(self, place: Place, kind: str, checkpoint: str | None, detail: str) -> None:
-        self._shared.events.emit(
-            kind,
-            thread=place.thread.id,
-            namespace=place.ns,
-            checkpoint=checkpoint,
-            detail=detail,
-        )
+    def _emit(self, place: Place, kind: Kind, checkpoint: str | None, detail: str) -> None:
+        self._shared.events.emit(kind, detail, place=place, checkpoint=checkpoint)
 
 
 def _changing() -> UnavailableError:

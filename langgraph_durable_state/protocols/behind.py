@@ -17,14 +17,16 @@ from ..words import (
     Ahead,
     Claim,
     Cold,
+    Fenced,
     Head,
     Kept,
     Lost,
     Opened,
     Outcome,
-    Place,
+    Phase,
     Put,
     PutWrites,
+    Spell,
     Step,
     Stored,
     Unfit,
@@ -83,18 +85,23 @@ class Behind:
             )
             opened = None
             if isinstance(answer, (Won, Kept)):
-                self._shared.unflushed.add(place.thread)
+                guarded = not isinstance(answer, Won) or answer.guarded
+                self._shared.unflushed.add(item, guarded)
                 return made, answer
             if isinstance(answer, Cold):
                 token, whole = answer.token, True
-                opened = await self._open(place, answer, _claimed(made.put))
+                found = await self._open(made.put, answer, _claimed(made.put))
+                if isinstance(found, Fenced):
+                    return made, found
+                opened = found
                 if opened is not None and not opened.marked:
                     made = made.marked(serializer, self._shared.blobs, QUEUED)
-                    self._emit_queued(made.put)
             elif answer is Unfit.WHOLE:
                 whole = True
             elif answer is Unfit.FULL:
                 await self._flusher.drain(place.thread)
+            elif answer is Unfit.FENCED:
+                return made, Fenced()
             else:
                 outcome = await self._settled(made, answer)
                 if outcome is not None:
@@ -107,15 +114,23 @@ class Behind:
             return Step(b"", made.whole(self._shared.blobs).put.chunks)
         return Step(made.put.base, made.news(self._shared.blobs), made.dropped())
 
-    async def _open(self, place: Place, cold: Cold, claimed: Head | None) -> Opened | None:
+    async def _open(
+        self, item: Put | PutWrites, cold: Cold, claimed: Head | None
+    ) -> Opened | Fenced | None:
         """Marks the durable head; None if another spell's mark had to be dealt with first."""
+        place, accepted = item.place, [cold.token, cold.previous]
         try:
-            accepted = [cold.token, cold.previous]
-            head, mark = await self._durable.mark_ahead(place, cold.token, accepted)
+            # The hot tier may have lost the fence together with the spell.
+            found = await self._durable.mark_ahead(place, cold.token, accepted, item.fence)
         except UnavailableError:
             if not self._shared.policy.queues:
                 raise
+            detail = "Postgres cannot be reached"
+            self._shared.events.emit("queued", detail, place=place, checkpoint=item.id)
             return Opened(claimed, marked=False)
+        if found is None:
+            return Fenced()
+        head, mark = found
         if mark == cold.token:
             return Opened(head, marked=True)
         await self._arbiter.view(place, b"", -1)
@@ -138,29 +153,27 @@ class Behind:
             await self._outbox.discard(whole.place, spell.token, b"")
         return outcome
 
-    async def _refuse(self, made: Draft, view: View) -> Outcome:
-        """Keeps a put that lost while Postgres cannot be asked."""
+    async def _refuse(self, made: Draft, view: View) -> Outcome | None:
+        """Keeps a put that lost while Postgres cannot be asked; None if it has not lost to what is
+        there now: the spell was adopted meanwhile, say."""
         spell = view.hot.spell if view.hot is not None else None
         if spell is None or spell.restarted:
             raise view.down or UnavailableError("postgres", "it could not be asked")
+        if made.put.digest in spell.chain:  # an acknowledgement was lost, and others went on
+            return Won(spell.head.seq, repeated=True, guarded=spell.marked)
+        if _fits(made.put, spell):
+            return None
         whole = made.whole(self._shared.blobs)
         step = Step(b"", ())
         kept = await self._outbox.append(whole.put, step, spell.token, None, refused=True)
-        self._shared.unflushed.add(made.put.place.thread)
+        if kept is Unfit.FENCED:
+            return Fenced()
+        self._shared.unflushed.add(whole.put, spell.marked)
         return Lost(spell.head.id or None, kept=isinstance(kept, Kept))
-
-    def _emit_queued(self, put: Put) -> None:
-        self._shared.events.emit(
-            "queued",
-            thread=put.place.thread.id,
-            namespace=put.place.ns,
-            checkpoint=put.id,
-            detail="Postgres cannot be reached; Redis holds what is put from here on",
-        )
 
     # -- writes ------------------------------------------------------------------------------
 
-    async def put_writes(self, item: PutWrites, run: Run | None) -> Stored:
+    async def put_writes(self, item: PutWrites, run: Run | None) -> Stored | Fenced:
         """Stores a task's writes in the hot tier.
 
         Raises:
@@ -171,13 +184,18 @@ class Behind:
             answer = await self._outbox.append_writes(item, token, opened)
             opened = None
             if isinstance(answer, Stored):
-                self._shared.unflushed.add(item.place.thread)
+                self._shared.unflushed.add(item, answer.guarded)
                 return answer
             if isinstance(answer, Cold):
                 token = answer.token
-                opened = await self._open(item.place, answer, _left_at(run))
+                found = await self._open(item, answer, _left_at(run))
+                if isinstance(found, Fenced):
+                    return found
+                opened = found
             elif answer is Unfit.FULL:
                 await self._flusher.drain(item.place.thread)
+            elif answer is Unfit.FENCED:
+                return Fenced()
             else:
                 await self._arbiter.view(item.place, b"", -1)
         raise UnavailableError("redis", "the state of the thread kept changing")
@@ -188,6 +206,15 @@ class Behind:
             await self._outbox.note(item)
         except UnavailableError:
             pass  # what is served then is marked unverified
+
+
+def _fits(put: Put, spell: Spell) -> bool:
+    """Whether a put would advance the head of this spell, or open it."""
+    if spell.phase is not Phase.OPEN or put.claim is Claim.ANY:
+        return True
+    if spell.base is None and not spell.chain:
+        return True  # nobody knows its head
+    return spell.head.digest == (put.expected if put.claim is Claim.HEAD else b"")
 
 
 def _claimed(put: Put) -> Head | None:

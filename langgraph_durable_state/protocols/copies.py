@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from uuid import UUID
 
 from ..decisions import codec
 from ..decisions.codec import Record, Unsound
@@ -120,9 +119,13 @@ class Copies:
             return None
 
     async def check(self) -> None:
-        """Asks the hot tier, whose breaker logs a failure."""
-        nowhere = Thread("", "", UUID(int=0))
-        await self.drop(nowhere, [""])
+        """Asks the hot tier, whose breaker tells a failure."""
+        if self._hot is None:
+            return
+        try:
+            await self._hot.ping()
+        except UnavailableError as error:
+            logger.debug("the hot tier does not answer: %s", error)
 
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes copies; one that stays behind is never served, and goes with its time to live."""

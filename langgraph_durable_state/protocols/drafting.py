@@ -104,6 +104,10 @@ class Draft:
         versions = body.get("channel_versions") or {}
         return bool(retention.replayed_channels(metadata, versions, self.record.by_name()))
 
+    def under(self, fence: int | None) -> Draft:
+        """The same put under a lease with this fence."""
+        return replace(self, put=replace(self.put, fence=fence))
+
     def renumbered(self, numbers: Iterator[int], blobs: Blobs) -> Draft:
         """The same put under new numbers for the chunks it sends: one of theirs was taken."""
         sent = {row.no for row in self.put.chunks}
@@ -204,6 +208,7 @@ def draft(
         base=digest,
         covered=covered,
         mark=keys.mark(codec.numbers_of(base.channels)) if base is not None else None,
+        consumed=consumed or () if stance.claim is Claim.HEAD else (),
     )
     return Draft(put, record, parent, run)
 
@@ -259,18 +264,19 @@ def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> d
 
 @dataclass(frozen=True)
 class DraftWrites:
-    """One task's writes, and the chunks that are new with them."""
+    """One task's writes, the chunks that are new with them, and the fence of their lease."""
 
     place: Place
     id: str
     batches: tuple[Batch, ...]
     new: tuple[Chunk, ...]
+    fence: int | None = None
 
     def put(self, blobs: Blobs) -> PutWrites:
         """What is to be stored."""
         rows = tuple(codec.pack_batch(self.place, batch, blobs) for batch in self.batches)
         chunks = tuple(codec.chunk_row(chunk, blobs) for chunk in self.new)
-        return PutWrites(self.place, self.id, rows, chunks)
+        return PutWrites(self.place, self.id, rows, chunks, self.fence)
 
     def ordinary_chunks(self, rows: Sequence[WriteRow]) -> list[Chunk]:
         """The new chunks of writes that nothing will replace."""

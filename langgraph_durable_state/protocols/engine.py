@@ -20,7 +20,7 @@ from ..words import Found, Head, Listing, Phase, Place, RecordRow, Thread
 from . import history
 from .arbiter import Arbiter, View
 from .copies import Copies
-from .drafting import HOT_LOST
+from .drafting import HOT_LOST, QUEUED
 from .flushing import Flusher
 from .reading import united
 from .runs import Run
@@ -82,11 +82,13 @@ class Engine:
             await self._flusher.settle(place.thread)
             found = await self._durable.read(place, id, b"", None)
         if found is None or found.row is None:
+            await self._arbiter.view(place, b"", -1)  # it may be what the hot tier lost
             return None
         record = self._reader.record(place, found.row, found.chunks)
         self._shared.recent.put((place, id), Known(record, found.row.digest))
         loaded = tuple(row.digest for row in found.writes if row.slot >= 0)
         run = Run(place, id, record, found.row.digest, addressed=True, loaded=loaded)
+        run.fence = self._shared.leases.fence(place.thread)
         batches = self._reader.batches(place, found.writes, found.chunks)
         return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
 
@@ -138,7 +140,7 @@ class Engine:
         """The record of the hot head; None if the hot tier has no sound copy of it."""
         hot = view.hot
         assert hot is not None
-        digest = hot.spell.head.digest if hot.spell is not None else hot.digest
+        digest = (hot.spell.head.digest if hot.spell is not None else b"") or hot.digest
         record = self._shared.heads.get(place, digest)
         if record is None:
             record = self._copies.read(place, hot.row, hot.chunks, digest)
@@ -165,7 +167,8 @@ class Engine:
         loaded = tuple(row.digest for row in rows if row.slot >= 0)
         digest = found.head.digest
         run = Run(place, record.id, record, digest, loaded=loaded, hot=_is_open(view))
-        run.degraded = HOT_LOST if view.lost else None
+        run.degraded = HOT_LOST if view.lost else QUEUED if _is_unguarded(view) else None
+        run.fence = self._shared.leases.fence(place.thread)
         unverified = view.verdict is Verdict.UNVERIFIED
         marks = {"durable_state_unverified": True} if unverified else None
         result = self._reader.tuple_of(record, batches, serializer, run, True, marks)
@@ -184,6 +187,7 @@ class Engine:
             raise view.down
         record, batches, digest = seen
         run = Run(place, record.id, record, digest)
+        run.fence = self._shared.leases.fence(place.thread)
         marks = {"durable_state_stale": True}
         return self._reader.tuple_of(record, batches, serializer, run, True, marks)
 
@@ -258,6 +262,12 @@ def _is_open(view: View) -> bool:
     """Whether the hot tier has a spell under way, which the run has to go on with."""
     spell = view.hot.spell if view.hot is not None else None
     return spell is not None and spell.phase is Phase.OPEN
+
+
+def _is_unguarded(view: View) -> bool:
+    """Whether Postgres could not be told of that spell: what is put on it says so."""
+    spell = view.hot.spell if view.hot is not None else None
+    return spell is not None and spell.phase is Phase.OPEN and not spell.marked
 
 
 async def settled(read: Callable[[], Awaitable[T]]) -> T:

@@ -30,7 +30,6 @@ from ..words import (
     Put,
     PutWrites,
     Thread,
-    Won,
 )
 from .shared import Shared
 
@@ -56,6 +55,7 @@ class Taken:
         thread, out: which, as taken.
         at: how many of them are done.
         flushed: digests of the heads among those, by namespace and token.
+        dead: places and tokens of spells that have lost.
     """
 
     thread: Thread
@@ -64,6 +64,7 @@ class Taken:
     flushed: defaultdict[tuple[str, bytes], list[Digest]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    dead: set[tuple[Place, bytes]] = field(default_factory=set)
 
     def wave(self) -> Sequence[Entry]:
         """The entries that may go together next: at most one put per head, and each row of writes
@@ -178,13 +179,14 @@ class Flusher:
     def _failed(self, thread: Thread, error: Exception) -> None:
         """What is in the outbox stays there; the outbox of its thread is looked at again when
         something is added to it, or its mark is found."""
-        self._shared.events.emit(
-            "flush_failed", thread=thread.id or thread.key.hex, detail=str(error)
-        )
+        named = thread if thread.id else replace(thread, id=thread.key.hex)
+        self._shared.events.emit("flush_failed", str(error), place=Place(named, ""))
 
     async def _ack(self, taken: Taken, holder: bytes) -> int:
+        out = taken.out
+        last = out.entries[-1].number
         return await self._outbox.ack(
-            taken.thread, holder, taken.out.first, len(taken.out.entries), taken.flushed
+            taken.thread, holder, out.first, len(out.entries), last, taken.flushed
         )
 
     async def _store(self, taken: Sequence[Taken]) -> None:
@@ -219,18 +221,29 @@ class Flusher:
 
     async def _settle(self, one: Taken, entry: Entry, outcome: Outcome | None) -> None:
         item = entry.item
+        if outcome is None and isinstance(item, Put):
+            outcome = await self._as_stored(item)
         failed = isinstance(outcome, (Lost, ParentGone, Ahead)) and not entry.refused
         one.done(entry, advanced=not failed)
         if failed and isinstance(item, Put) and outcome is not None:
+            one.dead.add((item.place, entry.token))
             await self._durable.clear_ahead(item.place, entry.token)
             await self._outbox.discard(item.place, entry.token, b"")
             self._report(item, outcome)
+
+    async def _as_stored(self, put: Put) -> Outcome | None:
+        """What became of a put that another flusher stored, who may have died before he told."""
+        found = await self._durable.read(put.place, put.id, b"", None)
+        if found is None or found.row is None or not found.row.refused:
+            return None  # stored, and perhaps pruned since
+        head = await self._durable.read(put.place, None, b"", -1)
+        return Lost(head.head.id if head else None)
 
     async def _store_stray(self, one: Taken, entry: Entry, marks: Marks) -> None:
         """An entry whose spell the durable head is not marked with: the head could not be reached
         when the spell began, or was set back, or the spell has lost, or the thread is gone."""
         place = entry.item.place
-        if place not in marks:
+        if place not in marks and (place, entry.token) not in one.dead:
             still = await self._outbox.take(one.thread, b"", 1)
             if still is None or still.first != one.out.first:
                 one.at = len(one.out.entries)  # erased, or flushed by another
@@ -239,13 +252,14 @@ class Flusher:
                 return
         item = entry.item
         if isinstance(item, Put):
-            spell = marks[place][0] if place in marks else None
-            item = replace(item, claim=Claim.HEAD, expected=NEVER, spell=spell)
+            item = replace(item, spell=marks[place][0] if place in marks else None)
+            if place in marks or (place, entry.token) in one.dead:
+                item = replace(item, claim=Claim.HEAD, expected=NEVER)
         outcome = (await self._durable.commit([item]))[0]
         if isinstance(outcome, Ahead):
             return  # marked meanwhile: look again
         one.done(entry, advanced=False)
-        if isinstance(item, Put) and not entry.refused and not isinstance(outcome, Won):
+        if isinstance(item, Put) and isinstance(outcome, (Lost, ParentGone)) and not entry.refused:
             self._report(item, outcome)
 
     async def _mark(self, place: Place, token: bytes) -> bool:
@@ -254,22 +268,23 @@ class Flusher:
         spell = (await self._outbox.peek(place, b"")).spell
         if spell is None or spell.token != token:
             return False
-        _, mark = await self._durable.mark_ahead(place, token, [token])
-        if mark == token and not await self._outbox.guard(place, token):
+        marked = await self._durable.mark_ahead(place, token, [token])
+        ours = marked is not None and marked[1] == token
+        if ours and not await self._outbox.guard(place, token):
             await self._durable.clear_ahead(place, token)  # another flushed and ended it meanwhile
         return True
 
     def _report(self, put: Put, outcome: Outcome) -> None:
         kept = isinstance(outcome, Lost) and outcome.kept
         actual = outcome.actual if isinstance(outcome, Lost) else None
-        rest = "it is kept beside it" if kept else "it could not be kept"
-        self._shared.events.emit(
-            "branch_kept" if kept else "state_lost",
-            thread=put.place.thread.id,
-            namespace=put.place.ns,
-            checkpoint=put.id,
-            detail=f"Redis acknowledged it, but the durable head is {actual} now; {rest}",
-        )
+        if kept:
+            detail = "Redis had acknowledged it"
+            self._shared.events.emit(
+                "branch_kept", detail, place=put.place, checkpoint=put.id, head=actual
+            )
+            return
+        detail = f"Redis had acknowledged {put.id}, and what it is made from is gone"
+        self._shared.events.emit("state_lost", detail, place=put.place, checkpoint=actual)
 
     # -- before a thread is read or changed as a whole ---------------------------------------
 
@@ -324,10 +339,55 @@ class Flusher:
         for waiting in await self._durable.ahead(thread.key, THREADS):
             await self.close(waiting.place, waiting.token, quiet)
 
+    async def namespaces(self, thread: Thread) -> list[str]:
+        """Those of a thread in which the hot tier may be ahead, whether Postgres was told or not.
+
+        Raises:
+            UnavailableError: if either tier cannot be reached.
+        """
+        waiting = await self._durable.ahead(thread.key, THREADS)
+        heads = await self._durable.heads(thread)
+        out = await self._outbox.take(thread, b"", THREADS)
+        entries = out.entries if out is not None else ()
+        found = (w.place.ns for w in waiting), (e.item.place.ns for e in entries)
+        return sorted({*heads, *found[0], *found[1]})
+
     async def left_behind(self, limit: int, before: float) -> list[Thread]:
         """The threads whose heads were marked before then (seconds of the epoch)."""
         found = await self._durable.ahead(None, limit)
         return list(dict.fromkeys(w.place.thread for w in found if w.since < before))
+
+    async def missing(self, items: Sequence[Put | PutWrites]) -> None:
+        """Reports those of these items that are not durable: nobody else knows of them."""
+        for item in items:
+            found = await self._durable.read(item.place, item.id, b"", None)
+            there = found is not None and found.row is not None
+            if isinstance(item, PutWrites):
+                page = await self._durable.rest(item.place, [item.id], (), ())
+                stored = page.writes.get((item.place.ns, item.id), ())
+                there = {row.task for row in item.rows} <= {row.task for row in stored}
+            if not there:
+                head = await self._durable.read(item.place, None, b"", -1)
+                self._shared.events.emit(
+                    "state_lost",
+                    f"Redis took {item.id} while Postgres was down, and no longer has it",
+                    place=item.place,
+                    checkpoint=head.head.id if head else None,
+                )
+
+    async def waits(self) -> list[tuple[int, float]]:
+        """Of each thread that has something to flush, how many entries, and for how many seconds
+        the oldest waits.
+
+        Raises:
+            UnavailableError: if the hot tier cannot be reached.
+        """
+        try:
+            threads = await self.left_behind(THREADS, float("inf"))
+        except UnavailableError:
+            threads = [Thread("", "", key) for key in await self._outbox.threads()]
+        found = [await self._outbox.depth(thread) for thread in threads]
+        return [(depth, age) for depth, age in found if depth]
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         """Ends a spell in which nothing came for `quiet` seconds; tells whether it did."""

@@ -15,7 +15,7 @@ from typing import Any
 from ..decisions.codec import Record
 from ..decisions.matching import Chunk
 from ..decisions.versions import Tagged, run_of
-from ..errors import ConflictError
+from ..errors import ConflictError, LeaseLostError
 from ..words import Claim, Digest, Place
 
 Made = dict[tuple[str, int], Digest]
@@ -49,9 +49,10 @@ class Run:
         addressed: the run was started at a checkpoint given by id, so it forks freely.
         loaded: digests of the pending writes loaded with `at`.
         writes: what this run has written, by checkpoint.
-        conflict: set once the run has lost.
+        conflict: set once the run has lost, or its lease has been.
         hot: the hot tier has, or may have, what this run stands on and Postgres has not.
         degraded: how its next checkpoint is to be marked.
+        fence: that of the lease it is made under, even after that has ended.
     """
 
     place: Place | None = None
@@ -61,9 +62,10 @@ class Run:
     addressed: bool = False
     loaded: tuple[Digest, ...] = ()
     writes: dict[str, Against] = field(default_factory=dict)
-    conflict: ConflictError | None = None
+    conflict: ConflictError | LeaseLostError | None = None
     hot: bool = False
     degraded: str | None = None
+    fence: int | None = None
     leader: Run | None = None
 
     def resolved(self) -> Run:

@@ -8,7 +8,10 @@ from typing import Protocol, TypeVar
 
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
-from ..words import Digest, Place, Thread
+from ..events import Kind
+from ..health import HeadCacheHealth
+from ..words import Digest, Place, Put, PutWrites
+from .leases import Leases
 from .reading import Reader
 from .runs import Register
 
@@ -36,6 +39,9 @@ class Heads(Protocol):
     def digest(self, place: Place) -> Digest:
         """The digest of the head held; empty if there is none."""
 
+    def health(self) -> HeadCacheHealth:
+        """What is held, and how often it served."""
+
 
 class Lately(Protocol[K, V]):
     """The last few entries of a kind."""
@@ -47,6 +53,23 @@ class Lately(Protocol[K, V]):
         """Holds an entry for a while."""
 
 
+class Events(Protocol):
+    """Whom to tell what operators want to hear of."""
+
+    def emit(
+        self,
+        kind: Kind,
+        detail: str = "",
+        *,
+        tier: str | None = None,
+        place: Place | None = None,
+        checkpoint: str | None = None,
+        head: str | None = None,
+        at: float | None = None,
+    ) -> None:
+        """Tells the log and the observer; see `Event`. It never raises. `at` is now unless told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """A stored checkpoint as this process knows it."""
@@ -55,26 +78,12 @@ class Known:
     digest: Digest
 
 
-class Events(Protocol):
-    """Tells the log and the observer."""
-
-    def emit(
-        self,
-        kind: str,
-        *,
-        thread: str | None = None,
-        namespace: str | None = None,
-        checkpoint: str | None = None,
-        detail: str = "",
-    ) -> None:
-        """Something happened that an operator may want to know."""
-
-
 class Unflushed(Protocol):
     """The threads of which the hot tier took something that is not durable yet."""
 
-    def add(self, thread: Thread) -> None:
-        """Wakes whoever flushes in the background."""
+    def add(self, item: Put | PutWrites, guarded: bool) -> None:
+        """The hot tier took this; wakes whoever flushes in the background. Of what is not guarded
+        only this process knows, if the hot tier loses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,8 @@ class Policy:
         queues: the hot tier acknowledges while Postgres is down.
         accepts_loss: go on from the durable head where what the hot tier held alone is gone.
         stale_reads: serve the head last seen while neither tier can be asked.
-        secured: what the hot tier acknowledges is on its disk, so that a restart loses nothing.
+        secured: what is acknowledged is on the hot tier's disk, or durable, so that a restart loses
+            nothing.
     """
 
     write_behind: bool = False
@@ -106,13 +116,13 @@ class Shared:
     """See above.
 
     Attributes:
-        blobs, numbers, register, reader, heads: as their types say.
+        blobs, numbers, register, reader, heads, events: as their types say.
         recent: records seen lately, by place and id, for forks to build on.
         filled: places whose hot copy this process has brought once.
         hot_from: bytes from which a head is copied to and served by the hot tier; None for never.
         fork_on_conflict: let a put that finds the head moved become the head.
         policy: what may be done while the tiers are not one.
-        events, unflushed: as their types say.
+        unflushed, leases: as their types say.
     """
 
     blobs: Blobs
@@ -120,10 +130,11 @@ class Shared:
     register: Register
     reader: Reader
     heads: Heads
+    events: Events
     recent: Lately[tuple[Place, str], Known]
     filled: Lately[Place, bool]
     hot_from: int | None
     fork_on_conflict: bool
     policy: Policy
-    events: Events
     unflushed: Unflushed
+    leases: Leases

@@ -12,9 +12,29 @@ from typing import Any
 
 from ..decisions import keys
 from ..decisions.serializing import Serializer
-from ..errors import ConflictError, NumberTakenError, UnavailableError, UsageError
+from ..errors import (
+    ConflictError,
+    LeaseLostError,
+    NumberTakenError,
+    UnavailableError,
+    UsageError,
+)
 from ..ports import Commits, Durable
-from ..words import Ahead, Claim, Lost, Outcome, ParentGone, Place, Stored, Won, WriteRow
+from ..words import (
+    Ahead,
+    Claim,
+    Fenced,
+    Head,
+    Lost,
+    Outcome,
+    ParentGone,
+    Place,
+    Put,
+    PutWrites,
+    Stored,
+    Thread,
+    Won,
+)
 from .behind import Behind
 from .copies import Copies
 from .drafting import (
@@ -29,6 +49,7 @@ from .drafting import (
     request,
 )
 from .flushing import Flusher
+from .leasing import fence_of, lose
 from .reading import config_of
 from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
 from .shared import Known, Shared
@@ -78,6 +99,7 @@ class Writer:
         loaded = tagged_run(config)
         if run is not None and run.conflict is not None:
             raise run.conflict
+        fence = fence_of(self._shared.leases, asked.place.thread, run, loaded)
         actor = run or (loaded if loaded is not None and loaded.addressed else None)
         if actor is not None:
             self._shared.register.started(actor, asked.place, asked.id)
@@ -100,7 +122,7 @@ class Writer:
             self._shared.numbers,
             self._shared.blobs,
             hot,
-        )
+        ).under(fence)
         await self._store(made, serializer, hot, self._must_be_durable(asked.config))
         return config_of(asked.place, asked.id, None)
 
@@ -142,6 +164,8 @@ class Writer:
 
     async def _store(self, made: Draft, serializer: Serializer, hot: bool, durably: bool) -> None:
         made, outcome, hot = await self._stored(made, serializer, hot, durably)
+        if isinstance(outcome, Fenced):
+            raise self._fenced(made.put, made.run)
         if isinstance(outcome, Lost):
             raise _lost(made, outcome)
         known = Known(made.record, made.put.digest)
@@ -152,6 +176,14 @@ class Writer:
             self._won(made, known, outcome, hot)
             if not outcome.repeated and not hot:
                 await self._copies.follow(made, outcome.seq)
+
+    def _fenced(self, item: Put | PutWrites, run: Run | None) -> LeaseLostError:
+        """The error of what was refused since its lease was taken over; its run is told as well."""
+        why = "another holder had taken it over when something was put"
+        error = lose(self._shared, item.place.thread, item.fence or 0, why)
+        if run is not None:
+            run.conflict = error
+        return error
 
     def _won(self, made: Draft, known: Known, outcome: Won, hot: bool) -> None:
         self._shared.register.settled(made.put.place, made.put.parent)
@@ -173,6 +205,8 @@ class Writer:
                 if error.tier != "redis":
                     raise
                 down = error
+                if not await self._stands(made):
+                    raise
         try:
             made, outcome = await self._submit(made, serializer)
         except UnavailableError as error:
@@ -188,30 +222,57 @@ class Writer:
             return await self._stored_hot(self._behind, made, serializer, durably)
         return await self._without_hot(made, serializer, outcome, down)
 
+    async def _stands(self, made: Draft) -> bool:
+        """Whether all that a put is made from is durable: not where the hot tier, which cannot be
+        asked, holds the parent alone, or writes that it has consumed. Nobody could replay it."""
+        if made.run is None or not made.run.hot or made.put.parent is None:
+            return True
+        found = await self._durable.read(made.put.place, made.put.parent, b"", -1)
+        if found is None or found.head.digest != made.record.parent_digest:
+            return False
+        stored = {row.digest for row in found.writes}
+        return stored.issuperset(made.record.consumed or ())
+
     async def _stored_hot(
         self, behind: Behind, made: Draft, serializer: Serializer, durably: bool
     ) -> tuple[Draft, Outcome, bool]:
         made, outcome = await behind.put(made, serializer)
-        if durably:
-            await self._flusher.drain(made.put.place.thread)
+        drained = not durably or await self._drained(made.put.place.thread)
+        if not drained and isinstance(outcome, Won):
+            outcome = replace(outcome, guarded=False)  # what follows is marked
         return made, outcome, True
+
+    async def _drained(self, thread: Thread) -> bool:
+        """Makes durable what the hot tier took; tells whether it could, and need not.
+
+        Raises:
+            UnavailableError: if it could not and must.
+        """
+        try:
+            await self._flusher.drain(thread)
+        except UnavailableError as error:
+            if error.tier != "postgres" or not self._policy.queues:
+                raise
+            return False
+        return True
 
     async def _without_hot(
         self, made: Draft, serializer: Serializer, ahead: Ahead, down: UnavailableError | None
     ) -> tuple[Draft, Outcome, bool]:
-        """A put on a head that the hot tier, which cannot be asked, may be ahead of."""
+        """A put on a head that the hot tier, which cannot be asked, may be ahead of.
+
+        Only what goes on from the durable head gives up what came after it: a put that is made
+        from what the hot tier held alone cannot, and waits for it.
+        """
         place = made.put.place
-        if not self._policy.accepts_loss:
+        found = await self._durable.read(place, None, b"", -1)
+        head = found.head if found is not None else Head("", 0, b"")
+        if not self._policy.accepts_loss or not _builds_on(made.put, head):
             raise down or UnavailableError(
                 "redis", f"it may be ahead of Postgres in thread {place.thread.id!r}"
             )
-        self._shared.events.emit(
-            "state_lost",
-            thread=place.thread.id,
-            namespace=place.ns,
-            checkpoint=made.put.parent,
-            detail="Redis cannot be asked; the run goes on from the durable head",
-        )
+        detail = "Redis cannot be asked; the run goes on from the durable head"
+        self._shared.events.emit("state_lost", detail, place=place, checkpoint=head.id or None)
         await self._durable.clear_ahead(place, ahead.token)
         made = made.marked(serializer, self._shared.blobs, HOT_LOST)
         made, outcome = await self._submit(made, serializer)
@@ -259,19 +320,22 @@ class Writer:
             return
         made = draft_writes(place, id, writes, task_id, task_path, serializer, self._shared.numbers)
         run = self._shared.register.of_writes(config, place, id)
+        made = replace(made, fence=fence_of(self._shared.leases, place.thread, run))
         if run is not None:
             run.against(id).flying.update((chunk.digest, chunk) for chunk in made.new)
         durably = self._must_be_durable(config)
-        rows, outcome, hot = await self._stored_writes(made, run, durably)
-        digests: Made = {(row.task, row.slot): row.digest for row in rows if row.slot >= 0}
+        item, outcome, hot = await self._stored_writes(made, run, durably)
+        if isinstance(outcome, Fenced):
+            raise self._fenced(item, run)
+        digests: Made = {(row.task, row.slot): row.digest for row in item.rows if row.slot >= 0}
         repeated = isinstance(outcome, Stored) and outcome.repeated
-        chunks = [] if repeated or hot else made.ordinary_chunks(rows)
+        chunks = [] if repeated or hot else made.ordinary_chunks(item.rows)
         self._shared.register.wrote(run, place, id, digests, chunks)
         self._shared.heads.wrote(place, id, made.batches)
 
     async def _stored_writes(
         self, made: DraftWrites, run: Run | None, durably: bool
-    ) -> tuple[tuple[WriteRow, ...], Outcome, bool]:
+    ) -> tuple[PutWrites, Outcome, bool]:
         """Stores writes in the tier that is theirs, or in the other; which one it was."""
         behind = self._behind
         down = False
@@ -283,25 +347,25 @@ class Writer:
                 if error.tier != "redis" or await self._may_be_ahead(made.place):
                     raise
         try:
-            rows, outcome = await self._store_writes(made)
+            item, outcome = await self._store_writes(made)
         except UnavailableError as error:
             if behind is None or down or not self._policy.queues or error.tier != "postgres":
                 raise
             return await self._writes_hot(behind, made, run, durably=False)
         if behind is not None and not down and self._policy.queues:
             await behind.note(made.put(self._shared.blobs))
-        return rows, outcome, False
+        return item, outcome, False
 
     async def _writes_hot(
         self, behind: Behind, made: DraftWrites, run: Run | None, durably: bool
-    ) -> tuple[tuple[WriteRow, ...], Outcome, bool]:
+    ) -> tuple[PutWrites, Outcome, bool]:
         item = made.put(self._shared.blobs)
         outcome = await behind.put_writes(item, run)
         if run is not None:
             run.hot = True
         if durably:
-            await self._flusher.drain(made.place.thread)
-        return item.rows, outcome, True
+            await self._drained(made.place.thread)
+        return item, outcome, True
 
     async def _may_be_ahead(self, place: Place) -> bool:
         """Whether writes that Postgres takes could be missed by those who see the hot tier."""
@@ -310,7 +374,7 @@ class Writer:
         found = await self._durable.read(place, None, b"", -1)
         return found is not None and found.ahead is not None
 
-    async def _store_writes(self, made: DraftWrites) -> tuple[tuple[WriteRow, ...], Outcome]:
+    async def _store_writes(self, made: DraftWrites) -> tuple[PutWrites, Outcome]:
         item = made.put(self._shared.blobs)
         try:
             outcome = await self._commits.submit(item)
@@ -320,7 +384,14 @@ class Writer:
                 chunk.no = next(self._shared.numbers)
             item = made.put(self._shared.blobs)
             outcome = await self._commits.submit(item)
-        return item.rows, outcome
+        return item, outcome
+
+
+def _builds_on(put: Put, head: Head) -> bool:
+    """Whether a put would win on this head."""
+    if put.claim is Claim.HEAD:
+        return put.expected == head.digest
+    return put.claim is Claim.ANY or not head.digest
 
 
 def _lost(made: Draft, outcome: Lost) -> ConflictError:

@@ -62,8 +62,15 @@ class Int(Array):
     oid = 23
 
 
+class Bigint(Array):
+    """One int of eight bytes."""
+
+    oid = 20
+
+
 KINDS: tuple[type[Array], ...] = (
     Int,
+    Bigint,
     Text,
     UuidArray,
     TextArray,
@@ -95,6 +102,10 @@ def int_(value: int) -> Int:
     return Int(struct.pack(">i", value))
 
 
+def bigint(value: int | None) -> Bigint | None:
+    return None if value is None else Bigint(struct.pack(">q", value))
+
+
 def uuids(items: Iterable[UUID]) -> UuidArray:
     return UuidArray(_packed(UuidArray, [i.bytes for i in items]))
 
@@ -111,8 +122,9 @@ def ints(items: Iterable[int]) -> IntArray:
     return IntArray(_packed(IntArray, [struct.pack(">i", i) for i in items]))
 
 
-def bigints(items: Iterable[int]) -> BigintArray:
-    return BigintArray(_packed(BigintArray, [struct.pack(">q", i) for i in items]))
+def bigints(items: Iterable[int | None]) -> BigintArray:
+    packed = [None if i is None else struct.pack(">q", i) for i in items]
+    return BigintArray(_packed(BigintArray, packed))
 
 
 def bools(items: Iterable[bool]) -> BoolArray:

@@ -75,6 +75,10 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         *write_rows([(w.place.ns, row) for w, row in batches]),
         arrays.byteas(p.mark for p in puts),
         arrays.byteas(p.spell for p in puts),
+        arrays.bigints(p.fence for p in puts),
+        arrays.bigints(w.fence for w, _ in batches),
+        arrays.ints(i for i, p in enumerate(puts, 1) for _ in p.consumed),
+        arrays.byteas(digest for p in puts for digest in p.consumed),
     )
 
 
@@ -94,6 +98,8 @@ def keep(put: Put, refused: bool) -> tuple[object, ...]:
         refused,
         put.base,
         put.mark,
+        arrays.bigint(put.fence),
+        arrays.byteas(put.consumed) if put.consumed else None,
     )
 
 
@@ -124,6 +130,7 @@ def one_write(item: PutWrites, row: WriteRow, slot: int) -> tuple[object, ...]:
         keys.packed(row.numbers),
         row.blob,
         *chunks([chunk for chunk in item.chunks if chunk.no in row.numbers]),
+        arrays.bigint(item.fence),
     )
 
 

@@ -43,6 +43,7 @@ _UNFIT = {
     b"whole": Unfit.WHOLE,
     b"full": Unfit.FULL,
     b"restarted": Unfit.RESTARTED,
+    b"fenced": Unfit.FENCED,
 }
 _PHASES = {b"opening": Phase.OPENING, b"open": Phase.OPEN, b"closing": Phase.CLOSING}
 _UNKNOWN = b"?"
@@ -65,13 +66,15 @@ class RedisOutbox:
         prefix: stands before every key.
         ttl: seconds that a copy lives once its spell has ended.
         bound: entries that a thread's outbox may hold.
+        secured: whether a restart loses nothing that this saver acknowledges.
     """
 
-    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int) -> None:
+    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int, secured: bool) -> None:
         self._scripts = scripts
         self._prefix = prefix
         self._ttl = ttl
         self._bound = bound
+        self._secured = "1" if secured else ""
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -91,11 +94,14 @@ class RedisOutbox:
             outgoing.pack_item(put),
             self._bound,
             *_opened(opened),
+            self._secured,
+            _fence(put),
             len(step.dropped),
             *map(field, step.dropped),
             *fields(step.chunks),
         )
-        names = [*self._of_place(put.place), *self._of_thread(put.place.thread)[:2]]
+        thread = put.place.thread
+        names = [*self._of_place(put.place), *self._of_thread(thread)[:2], self._fence(thread)]
         return _answer(await self._scripts.call("append", names, args))
 
     async def append_writes(self, item: PutWrites, token: bytes, opened: Opened | None) -> Answer:
@@ -104,6 +110,8 @@ class RedisOutbox:
             outgoing.pack_item(item),
             self._bound,
             *_opened(opened),
+            self._secured,
+            _fence(item),
         ]
         for row in item.rows:
             named = outgoing.write_field
@@ -114,8 +122,12 @@ class RedisOutbox:
                 outgoing.pack_write(row, item.chunks),
             ]
         spell, _, writes = self._of_place(item.place)
-        names = [spell, writes, *self._of_thread(item.place.thread)[:2]]
+        thread = item.place.thread
+        names = [spell, writes, *self._of_thread(thread)[:2], self._fence(thread)]
         return _answer(await self._scripts.call("append_writes", names, args))
+
+    async def raise_fence(self, thread: Thread, fence: int) -> None:
+        await self._scripts.call("fence", [self._fence(thread)], [fence])
 
     async def note(self, item: PutWrites) -> None:
         args: list[bytes | str | int] = [item.id, self._ttl]
@@ -158,14 +170,19 @@ class RedisOutbox:
         holder: bytes,
         first: int,
         count: int,
+        last: int,
         flushed: Mapping[tuple[str, bytes], Sequence[Digest]],
     ) -> int:
         names = self._of_thread(thread)
-        args: list[bytes | str | int] = [first, count, holder]
+        args: list[bytes | str | int] = [first, count, holder, last]
         for (ns, token), digests in flushed.items():
             names.append(self._of_place(Place(thread, ns))[0])
-            args += [token, len(digests), digests[-1]]
+            args += [token, digests[-1]]
         return int(await self._scripts.call("ack", names, args))
+
+    async def depth(self, thread: Thread) -> tuple[int, float]:
+        depth, age = await self._scripts.call("depth", self._of_thread(thread)[:1], [])
+        return int(depth), int(age) / 1e6
 
     async def threads(self) -> list[UUID]:
         found = await self._scripts.find(f"{self._prefix}:*:outbox")
@@ -187,8 +204,8 @@ class RedisOutbox:
     async def guard(self, place: Place, token: bytes) -> bool:
         return bool(await self._scripts.call("guard", self._of_place(place)[:1], [token]))
 
-    async def adopt(self, place: Place, token: bytes) -> None:
-        await self._scripts.call("adopt", self._of_place(place)[:1], [token])
+    async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
+        await self._scripts.call("adopt", self._of_place(place)[:1], [token, flushed])
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         names = [name for ns in namespaces for name in self._of_place(Place(thread, ns))]
@@ -206,6 +223,13 @@ class RedisOutbox:
             keys.outbox_key(self._prefix, thread.key, what) for what in ("", ":first", ":lease")
         ]
 
+    def _fence(self, thread: Thread) -> str:
+        return keys.outbox_key(self._prefix, thread.key, ":fence")
+
+
+def _fence(item: Put | PutWrites) -> int | str:
+    return "" if item.fence is None else item.fence
+
 
 def _opened(opened: Opened | None) -> tuple[bytes | str | int, ...]:
     if opened is None:
@@ -221,14 +245,14 @@ def _answer(answer: Sequence[Any]) -> Answer:
     if kind == b"kept":
         return Kept(int(facts[0]))
     if kind == b"stored":
-        return Stored(repeated=facts[0] == 1)
+        return Stored(repeated=facts[0] == 1, guarded=facts[1] == b"1")
     if kind == b"cold":
         return Cold(facts[0], facts[1])
     return _UNFIT[kind]
 
 
 def _spell(fields: Sequence[Any]) -> Spell | None:
-    token, phase, previous, id, seq, digest, base, chain, marked, restarted = fields
+    token, phase, previous, id, seq, digest, base, chain, marked, secured, restarted = fields
     if token is None:
         return None
     known = digest if digest != _UNKNOWN else b""
@@ -240,5 +264,6 @@ def _spell(fields: Sequence[Any]) -> Spell | None:
         None if base == _UNKNOWN else base,
         tuple(chain[i : i + _DIGEST] for i in range(0, len(chain), _DIGEST)),
         marked == b"1",
+        secured == b"1",
         restarted == b"1",
     )

@@ -16,6 +16,7 @@ from ..words import (
     ChunkRow,
     Claim,
     Digest,
+    Fenced,
     Found,
     Head,
     Listing,
@@ -31,6 +32,7 @@ from ..words import (
     WriteRow,
 )
 from . import arrays, bind
+from .leases import PostgresLeases
 from .outcomes import Seen, Standing, outcome
 from .statements import schema_sql
 
@@ -38,7 +40,7 @@ VERSION = 2
 _LARGEST = 2**31 - 1
 
 
-class PostgresTier:
+class PostgresTier(PostgresLeases):
     """Implements `Durable`.
 
     Args:
@@ -53,6 +55,9 @@ class PostgresTier:
     async def setup(self) -> None:
         if not await self._is_current():
             await self._sql.script(schema_sql(self._schema))
+
+    async def ping(self) -> None:
+        await self._sql.ping()
 
     async def _is_current(self) -> bool:
         if (await self._sql.fetch("installed", ()))[0][0] is None:
@@ -77,13 +82,15 @@ class PostgresTier:
     ) -> list[Outcome]:
         """What became of each item, told from what the batch statement returned."""
         puts, writes = _sorted_out(batch)
-        told = {row[0]: row[1:7] for row in rows if row[0] is not None}
-        first = {row[7:11] for row in rows if row[0] is None}
+        told = {row[0]: row[1:8] for row in rows if row[0] is not None}
+        first = {row[8:12] for row in rows if row[0] is None and not row[7]}
+        fenced = {(row[8], row[1]) for row in rows if row[0] is None and row[7]}
         outcomes: dict[int, Outcome] = {}
         for ord, put in enumerate(puts, 1):
             outcomes[id(put)] = await outcome(self, put, _seen(*told[ord]))
         for item in writes:
-            outcomes[id(item)] = await self._store_differing(item, first)
+            barred = (item.place.thread.key, item.fence) in fenced
+            outcomes[id(item)] = Fenced() if barred else await self._store_differing(item, first)
         return [outcomes[id(item)] for item in batch]
 
     async def _put_one(self, put: Put) -> Outcome:
@@ -105,14 +112,18 @@ class PostgresTier:
             *bind.chunks(put.chunks),
             put.mark,
             put.spell,
+            arrays.bigint(put.fence),
+            arrays.byteas(put.consumed) if put.consumed else None,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
     async def _write_one(self, item: PutWrites) -> Outcome:
         row = item.rows[0]
-        if await self._sql.fetch("write_one", bind.one_write(item, row, row.slot)):
-            return Stored()
-        return await self._store_differing(item, set())
+        params = bind.one_write(item, row, row.slot)
+        stored, fenced = (await self._sql.fetch("write_one", params))[0]
+        if fenced:
+            return Fenced()
+        return Stored() if stored else await self._store_differing(item, set())
 
     async def standing(self, put: Put, id: str) -> Standing:
         params = (put.place.thread.key, put.place.ns, id)
@@ -122,14 +133,16 @@ class PostgresTier:
         rows = await self._sql.fetch("keep", bind.keep(put, refused))
         return rows[0][0] if rows else None
 
-    async def _store_differing(self, item: PutWrites, first: set[tuple[Any, ...]]) -> Stored:
+    async def _store_differing(self, item: PutWrites, first: set[tuple[Any, ...]]) -> Outcome:
         """Stores an ordinary batch that was not its task's first, unless it is there."""
         where = (item.place.thread.key, item.place.ns, item.id)
         stored = True
         for row in item.rows:
             if row.slot == 0 and (*where, row.task) not in first:
                 params = bind.one_write(item, row, differing_slot(row.digest))
-                stored = bool(await self._sql.fetch("differ", params))
+                stored, fenced = (await self._sql.fetch("differ", params))[0]
+                if fenced:
+                    return Fenced()
         return Stored(repeated=not stored)
 
     # -- reading -----------------------------------------------------------------------------
@@ -288,11 +301,13 @@ class PostgresTier:
     # -- what the hot tier may be ahead of ---------------------------------------------------
 
     async def mark_ahead(
-        self, place: Place, token: bytes, accepted: Sequence[bytes]
-    ) -> tuple[Head, bytes]:
-        params = (place.thread.key, place.ns, token, arrays.byteas(accepted))
-        id, seq, digest, ahead = (await self._sql.fetch("mark_ahead", params))[0]
-        return Head(id, seq, digest), ahead
+        self, place: Place, token: bytes, accepted: Sequence[bytes], fence: int | None = None
+    ) -> tuple[Head, bytes] | None:
+        known = arrays.byteas(accepted)
+        params = (place.thread.key, place.ns, token, known, arrays.bigint(fence))
+        for id, seq, digest, ahead in await self._sql.fetch("mark_ahead", params):
+            return Head(id, seq, digest), ahead
+        return None
 
     async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
         rows = await self._sql.fetch("progress", bind.places(places))
@@ -352,7 +367,7 @@ def _left(
     did not win, and the batches that were not their task's first."""
     puts, writes = _sorted_out(batch)
     won = {row[0] for row in rows if row[0] is not None and row[1] is not None}
-    first = {row[7:11] for row in rows if row[0] is None}
+    first = {row[8:12] for row in rows if row[0] is None and not row[7]}
     aside = [put for ord, put in enumerate(puts, 1) if ord not in won]
     later = [
         (item, row)
@@ -420,6 +435,7 @@ def _seen(
     digest: Digest | None,
     able: bool,
     ahead: bytes | None,
+    fenced: bool,
 ) -> Seen:
     head = Head(id, head_seq, digest) if id and head_seq and digest else None
-    return Seen(seq, head, able, ahead)
+    return Seen(seq, head, able, ahead, fenced)

@@ -33,6 +33,9 @@ class RedisTier:
         self._ttl = ttl
         self._touch = touch
 
+    async def ping(self) -> None:
+        await self._scripts.call("ping", [], [])
+
     async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         args: tuple[bytes | str | int, ...] = (
             previous,

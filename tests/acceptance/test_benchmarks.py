@@ -75,6 +75,19 @@ def test_floors_and_stored_bytes_are_reported(found: dict[str, Any]) -> None:
     assert all(bytes > 0 for (_, where), bytes in stored.items() if where != "Redis")
 
 
+def test_outages_are_measured(found: dict[str, Any]) -> None:
+    """Each tier dead and hung: what calls cost, and its return."""
+    rows = {(row["what"], row["tier"]) for row in found["outages"]}
+    calls = product(("put, 2 KB", "get, 2 KB"), ("no Redis", "Redis dead", "Redis hung"))
+    errors = product(
+        ("first call, until its error", "later calls, until their errors"),
+        ("Postgres dead", "Postgres hung"),
+    )
+    tiers = ("Redis dead", "Redis hung", "Postgres dead", "Postgres hung")
+    assert rows == {*calls, *errors, *(("in use again", tier) for tier in tiers)}
+    assert all(0 < row["median"] <= row["p95"] <= row["worst"] for row in found["outages"])
+
+
 def test_one_row_of_the_native_savers_is_measured_on_request(tmp_path: Path) -> None:
     """By the command's other spelling, as a script."""
     options = ("--native", "--only", "put, one message more, 2 KB")
@@ -83,3 +96,4 @@ def test_one_row_of_the_native_savers_is_measured_on_request(tmp_path: Path) -> 
     row = ("put, one message more", "2 KB")
     assert {(*row, subject) for subject in subjects} == cells(found["rows"])
     assert not found["stored"]
+    assert not found["outages"]

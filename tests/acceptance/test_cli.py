@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +29,11 @@ CONFLICT = ConflictError(thread="t", namespace="", expected=None, actual="a", re
 CORRUPTION = CorruptionError(thread="t", namespace="", checkpoint="a", channel=None, detail="d")
 
 
-def durable_state(*arguments: str) -> subprocess.CompletedProcess[str]:
+def durable_state(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "langgraph_durable_state.cli", *arguments]
+    env = os.environ | environment
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT
+        command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT, env=env
     )
 
 
@@ -54,6 +57,43 @@ def test_ddl_prints_it_for_another_schema() -> None:
     assert "durable_state." not in done.stdout
 
 
+def test_health_is_a_table_and_exits_with_0(postgres_url: str, redis_url: str) -> None:
+    """Where the tiers are may stand in the environment."""
+    told = durable_state(
+        "health", DURABLE_STATE_POSTGRES=postgres_url, DURABLE_STATE_REDIS=redis_url
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert [line.split()[1:4] for line in told.stdout.splitlines()[1:3]] == [
+        ["Postgres", "│", "up"],
+        ["Redis", "│", "up"],
+    ]
+
+
+def test_health_of_a_dead_tier_exits_with_3(postgres_url: str) -> None:
+    """What the tier said is in the answer, and nothing beside it."""
+    nowhere = "redis://127.0.0.1:1"
+    told = durable_state("health", "--json", "--postgres", postgres_url, "--redis", nowhere)
+    assert (told.returncode, told.stderr) == (3, "")
+    found = json.loads(told.stdout)
+    assert (found["ok"], found["postgres"]["state"]) == (False, "up")
+    assert (found["redis"]["state"], found["redis"]["breaker"]) == ("down", "open")
+    assert "127.0.0.1:1" in found["redis"]["why"]
+    told = durable_state("health", "--postgres", "postgresql://127.0.0.1:1/none")
+    assert (told.returncode, told.stderr) == (3, "")
+    assert "down since" in told.stdout
+    assert "absent" in told.stdout
+
+
+def test_health_must_know_where(postgres_url: str) -> None:
+    """Redis may be left out, Postgres may not."""
+    told = durable_state("health")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "DURABLE_STATE_POSTGRES" in told.stderr
+    told = durable_state("health", "--postgres", postgres_url, "--schema", "No")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "lower-case" in told.stderr
+
+
 def test_a_wrong_option_is_a_usage_error() -> None:
     """As everywhere on Unix."""
     done = durable_state("ddl", "--no-such-option")
@@ -68,6 +108,7 @@ def test_help_names_the_commands() -> None:
         assert done.returncode == 0
         assert "demo" in done.stdout
         assert "ddl" in done.stdout
+        assert "health" in done.stdout
 
 
 @pytest.mark.parametrize("missing", ["rich", "typer"])

@@ -98,10 +98,12 @@ def put(
     base: str | None = None,
     covered: bool = False,
     size: int = 10,
+    fence: int | None = None,
+    consumed: str | None = None,
 ) -> Put:
     """A put whose digest is that of its content, and its content its id unless told otherwise.
 
-    `expected` and `base` are contents; `also` are chunks that are there already.
+    `expected`, `base` and `consumed` are contents; `also` are chunks that are there already.
     """
     content = id if content is None else content
     return Put(
@@ -119,6 +121,8 @@ def put(
         refers,
         mark(base or refers) if refers else b"",
         covered,
+        fence=fence,
+        consumed=(mark(consumed),) if consumed else (),
     )
 
 
@@ -135,8 +139,13 @@ def write(
     return WriteRow(id, task, slot, "path", 1, mark(content), content.encode(), numbers)
 
 
-def writes(*rows: WriteRow, place: Place = HERE, chunks: tuple[ChunkRow, ...] = ()) -> PutWrites:
-    return PutWrites(place, rows[0].id, rows, chunks)
+def writes(
+    *rows: WriteRow,
+    place: Place = HERE,
+    chunks: tuple[ChunkRow, ...] = (),
+    fence: int | None = None,
+) -> PutWrites:
+    return PutWrites(place, rows[0].id, rows, chunks, fence)
 
 
 def listing(

@@ -195,6 +195,44 @@ async def test_a_refused_put_whose_base_is_gone_is_kept_once_all_is_sent(ports: 
     assert dict(found.chunks) == {7: chunk(7, "all")}
 
 
+async def test_a_put_is_made_from_writes_that_are_there(ports: Ports) -> None:
+    """Stored before, or in the same batch."""
+    await ports.won(put("a"))
+    await ports.durable.commit([writes(write("a", "T", "w"))])
+    child = put("b", Claim.HEAD, "a", parent="a", refers="a", covered=True, consumed="w")
+    assert await ports.durable.commit([child]) == [Won(2)]
+    given = writes(write("b", "T", "v"))
+    child = put("c", Claim.HEAD, "b", parent="b", refers="b", covered=True, consumed="v")
+    assert await ports.durable.commit([given, child]) == [Stored(), Won(3)]
+
+
+async def test_a_put_made_from_writes_that_are_gone_is_lost(ports: Ports) -> None:
+    """Its chunks may be gone with them; all of them sent, it is not even kept."""
+    await ports.won(put("a"))
+    await ports.durable.commit([writes(write("a", "T", "other"))])
+    for place in at("sub"), at(id="u"):  # elsewhere they are
+        await ports.durable.commit([writes(write("a", "T", "w"), place=place)])
+    child = put("b", Claim.HEAD, "a", parent="a", refers="a", covered=True, consumed="w")
+    assert await ports.durable.commit([child]) == [ParentGone()]
+    whole = put("b", Claim.HEAD, "a", parent="a", chunks=(chunk(7, "all"),), consumed="w")
+    assert await ports.durable.commit([whole]) == [Lost("a", kept=False)]
+    assert await ports.ids(ns="") == ["a"]
+    assert await ports.head(HERE) == "a"
+
+
+async def test_a_refused_put_made_from_writes_that_are_gone_is_kept_once_all_is_sent(
+    ports: Ports,
+) -> None:
+    await ports.won(put("a"), put("b", Claim.HEAD, "a"))
+    late = put("c", Claim.HEAD, "a", parent="a", refers="a", covered=True, consumed="w")
+    assert await ports.durable.commit([late]) == [ParentGone()]
+    whole = put("c", Claim.HEAD, "a", parent="a", chunks=(chunk(7, "all"),), consumed="w")
+    assert await ports.durable.commit([whole]) == [Lost("b")]
+    found = await ports.durable.read(HERE, "c", b"", None)
+    assert found is not None
+    assert dict(found.chunks) == {7: chunk(7, "all")}
+
+
 async def test_a_number_taken_by_other_content_fails_the_put(ports: Ports) -> None:
     """Nothing of it is stored; the same content under its number is no offence."""
     await ports.won(put("a", chunks=(chunk(7, "x"),)))

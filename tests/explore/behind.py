@@ -30,7 +30,9 @@ class Noted:
     def __init__(self) -> None:
         self.all: list[tuple[str, str | None]] = []
 
-    def emit(self, kind: str, *, checkpoint: str | None = None, **more: Any) -> None:
+    def emit(
+        self, kind: str, detail: str = "", *, checkpoint: str | None = None, **more: Any
+    ) -> None:
         self.all.append((kind, checkpoint))
 
     def of(self, *kinds: str) -> set[str | None]:
@@ -63,7 +65,7 @@ class Behind(Stored):
 
     def flush(self) -> None:
         """All is durable then, and the spell is still open."""
-        self.saver().flush(everyone=True)
+        run_of(self.flusher().drain(THREAD))
 
     def end(self) -> None:
         """All is durable then, and Redis is not ahead any more."""

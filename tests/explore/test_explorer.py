@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from math import comb
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from langgraph_durable_state.drivers.memory import MemoryDurable
-from langgraph_durable_state.drivers.memory_world import Rows
-from langgraph_durable_state.words import Head, Put, Thread
-from tests.explore import behind, removals, scenarios
+from langgraph_durable_state.drivers.memory_world import LeaseRow, Rows, World
+from langgraph_durable_state.words import (
+    Granted,
+    Head,
+    Occupied,
+    Place,
+    Put,
+    PutWrites,
+    Thread,
+)
+from tests.explore import behind, leases, removals, scenarios
 from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
 from tests.explore.scenarios import Stored
 
@@ -55,7 +65,6 @@ LEAST: Mapping[type[Stored], int] = {
     behind.TwoFirstPutsBehind: comb(6, 3),
     # Who writes through drains as well.
     behind.ThroughBesideBehind: comb(10, 4),
-    behind.ThroughBesideBegin: comb(10, 4),
     behind.PutBesideEnd: comb(3 + 1, 1),
     behind.PutBesideDelete: comb(7 + 3, 3),
     behind.PutBesideWritesBehind: comb(6, 3),
@@ -66,11 +75,26 @@ LEAST: Mapping[type[Stored], int] = {
     behind.AcceptedLossBesidePutOnOpen: 6,
     # Two steps to read and one more if the copy is gone; deletion, drop, commit, raise.
     removals.ReadBesideDelete: comb(6, 2),
+    # The next holder takes the lease, reads and puts. If it takes it before the last of a holder's
+    # n steps, one that is refused follows, anywhere among the other two: 3 n + 1 orders. A put is
+    # one step, or three if it is kept; writes two, if they differ.
+    leases.TakeOverBesidePut: 3 * 1 + 1,
+    leases.TakeOverBesideFork: 3 * 1 + 1,
+    leases.TakeOverBesideLoser: 3 * 3 + 1,
+    leases.TakeOverBesideWrites: 3 * 4 + 1,
+    # Renewal and put, beside the clock and whoever then takes the lease, reads and puts.
+    leases.ExpiryBesideRenewal: comb(6, 2),
+    # To take it is two steps where there is a hot tier, and so is reading.
+    leases.HotTakeOverBesidePut: comb(6, 1),
+    leases.HotTakeOverBesideFork: comb(6, 1),
+    leases.HotTakeOverBesideFirstPut: comb(6, 1),
+    leases.HotTakeOverBesideLoss: 6 * comb(6, 1),
+    leases.HotTakeOverBesideFirstPutAndLoss: 6 * comb(6, 1),
 }
 
 
-LONG = (behind.ReadBesideEnd, behind.FlushOfQueued, behind.EndOfQueued)
-"""More than 5,000 schedules each."""
+LONG = (behind.ThroughBesideBegin, behind.ReadBesideEnd, behind.FlushOfQueued, behind.EndOfQueued)
+"""Thousands of schedules each."""
 
 
 @pytest.mark.long
@@ -214,6 +238,48 @@ class TrustsTheBase(MemoryDurable):
         return True
 
 
+class ForgetsFences(MemoryDurable):
+    """What carries an old fence is stored."""
+
+    def fenced(self, item: Put | PutWrites) -> bool:
+        return False
+
+
+class KeepsFenced(MemoryDurable):
+    """The fence is looked at by the statement that compares, and not by the one that keeps."""
+
+    async def keep_aside(self, put: Put, refused: bool) -> int | None:
+        return await super().keep_aside(replace(put, fence=None), refused)
+
+
+class TakesWhatRuns(MemoryDurable):
+    """A lease is taken over though it has not run out."""
+
+    async def take_lease(self, thread: Thread, holder: str, ttl: float) -> Granted | Occupied:
+        self._world.leases.setdefault(thread.key, LeaseRow(0, "", 0.0)).until = 0.0
+        return await super().take_lease(thread, holder, ttl)
+
+
+class OpensForAnybody(MemoryDurable):
+    """The durable head is marked for an overtaken holder."""
+
+    async def mark_ahead(self, place: Place, token: bytes, *more: Any) -> tuple[Head, bytes] | None:
+        return await super().mark_ahead(place, token, more[0])
+
+
+class Forgetful(dict[UUID, int]):
+    def __setitem__(self, key: UUID, value: int) -> None:
+        pass
+
+
+class HotForgetsFences(MemoryDurable):
+    """The hot tier is told of no fence."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.fences = Forgetful()
+
+
 FAULTS: Sequence[tuple[type[Stored], type[MemoryDurable]]] = [
     (scenarios.TwoPuts, ComparesNothing),
     (scenarios.TwoFirstPuts, ComparesNothing),
@@ -222,6 +288,15 @@ FAULTS: Sequence[tuple[type[Stored], type[MemoryDurable]]] = [
     (removals.PutBesidePrune, PrunesBlindly),
     (removals.WritesBesidePrune, SweepsWrites),
     (removals.ForkBesidePrune, TrustsTheBase),
+    (leases.TakeOverBesidePut, ForgetsFences),
+    (leases.TakeOverBesideFork, ForgetsFences),
+    (leases.TakeOverBesideWrites, ForgetsFences),
+    (leases.TakeOverBesideLoser, KeepsFenced),
+    (leases.ExpiryBesideRenewal, TakesWhatRuns),
+    (leases.HotTakeOverBesidePut, HotForgetsFences),
+    (leases.HotTakeOverBesideFork, HotForgetsFences),
+    (leases.HotTakeOverBesideFirstPut, HotForgetsFences),
+    (leases.HotTakeOverBesideFirstPutAndLoss, OpensForAnybody),
 ]
 
 

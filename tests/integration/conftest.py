@@ -6,10 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
+from langgraph_durable_state import DurableSaver
+from tests.calls import Open
 from tests.cases import FACES, TIERS, Face, Store
+from tests.conftest import MakePostgres, MakeValkey
+from tests.integration.outages import Pair
 
 
 @pytest.fixture(params=FACES)
@@ -46,3 +51,31 @@ async def hot_store(
 ) -> Store:
     """Both tiers, read back on one face from Redis."""
     return Store(postgres_url, redis_url, face, "hot", ends_in_loop)
+
+
+@pytest.fixture
+async def pair(
+    make_postgres: MakePostgres, make_valkey: MakeValkey, face: Face, ends_in_loop: AsyncExitStack
+) -> Pair:
+    return Pair(make_postgres(fsync="off"), make_valkey(), face, ends_in_loop)
+
+
+@pytest.fixture
+async def lasting(
+    make_postgres: MakePostgres, make_valkey: MakeValkey, face: Face, ends_in_loop: AsyncExitStack
+) -> Pair:
+    """A pair whose Valkey keeps all on disk."""
+    valkey = make_valkey(appendonly="yes", appendfsync="always")
+    return Pair(make_postgres(fsync="off"), valkey, face, ends_in_loop)
+
+
+@pytest.fixture
+async def open_saver(face: Face, ends_in_loop: AsyncExitStack) -> Open:
+    """Opens savers on the face, closed after the test: `open_saver(postgres, redis)`."""
+
+    def opened(postgres: Any, redis: str | None = None, **options: Any) -> Any:
+        saver = DurableSaver(postgres, redis, **({"hot_reads": "always"} | options))
+        ends_in_loop.push_async_callback(saver.aclose)
+        return face(saver)
+
+    return opened

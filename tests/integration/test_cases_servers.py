@@ -8,8 +8,8 @@ import random
 import subprocess
 import sys
 import textwrap
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from socket import socket
 from typing import Any
 
@@ -20,6 +20,8 @@ from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.graph import START, StateGraph
 
 from langgraph_durable_state import DurableSaver, UnavailableError, UsageError
+from langgraph_durable_state.drivers.breaker import LONGEST_PAUSE
+from tests.calls import CALLS, QUICK, STEPS, Open, done_right, three_steps
 from tests.cases import (
     Face,
     Store,
@@ -37,77 +39,7 @@ from tests.cases import (
 from tests.conftest import MakePgBouncer, MakePostgres, MakeValkey
 from tests.servers import PostgresServer, Proxy, ValkeyServer
 
-STEPS = [{"c": n, "long": [f"{i} " + "x" * 80 for i in range(n + 1)]} for n in range(3)]
-
-Open = Callable[..., Any]
-
-
-@pytest.fixture
-async def open_saver(face: Face, ends_in_loop: AsyncExitStack) -> Open:
-    """Opens savers on the face, closed after the test: `open_saver(postgres, redis)`."""
-
-    def opened(postgres: str, redis: str | None = None, **options: Any) -> Any:
-        saver = DurableSaver(postgres, redis, **({"hot_reads": "always"} | options))
-        ends_in_loop.push_async_callback(saver.aclose)
-        return face(saver)
-
-    return opened
-
-
 # -- 24: sessions that were ended -------------------------------------------------------------
-
-CALLS: dict[str, Callable[[Any, list[Any]], Awaitable[Any]]] = {
-    "get_tuple of the head": lambda s, _: s.get_tuple(at()),
-    "get_tuple by id": lambda s, c: s.get_tuple(c[1]),
-    "list": lambda s, _: s.list(at()),
-    "list of all threads": lambda s, _: s.list(None),
-    "get_delta_channel_history": lambda s, c: s.get_delta_channel_history(
-        config=c[2], channels=["c"]
-    ),
-    "put": lambda s, c: put(s, c[2], cp({"c": 3}, versions={"c": "4"})),
-    "put_writes": lambda s, c: s.put_writes(c[2], [("c", "written")], "task"),
-    "delete_thread": lambda s, _: s.delete_thread("t"),
-    "delete_for_runs": lambda s, _: s.delete_for_runs(["run"]),
-    "copy_thread": lambda s, _: s.copy_thread("t", "copy"),
-    "prune": lambda s, _: s.prune(["t"]),
-    "setup": lambda s, _: s.setup(),
-}
-
-
-async def done_right(name: str, result: Any, reader: Any, configs: list[Any]) -> bool:
-    """Whether a call of `CALLS` gave or did what it should."""
-    if name == "get_tuple of the head":
-        return values_of(result) == STEPS[2]
-    if name == "get_tuple by id":
-        return values_of(result) == STEPS[1]
-    if name.startswith("list"):
-        return [values_of(found) for found in result] == STEPS[::-1]
-    if name == "get_delta_channel_history":
-        return (result["c"]["writes"], result["c"]["seed"]) == ([], 1)
-    head = await reader.get_tuple(at())
-    if name == "put":
-        return values_of(head) == {"c": 3}
-    if name == "put_writes":
-        return head.pending_writes == [("task", "c", "written")]
-    if name in ("delete_thread", "delete_for_runs"):
-        return head is None
-    if name == "copy_thread":
-        copied = await reader.list(at("copy"))
-        return [values_of(found) for found in copied] == STEPS[::-1]
-    if name == "prune":
-        return ids_of(await reader.list(at())) == [id_of(configs[2])]
-    return values_of(head) == STEPS[2]
-
-
-async def three_steps(saver: Any) -> list[Any]:
-    config = at()
-    configs = []
-    for step, values in enumerate(STEPS):
-        versions = dict.fromkeys(values, str(step))
-        metadata = {"source": "loop", "step": step, "run_id": "run"}
-        config = await put(saver, config, cp(values, versions=versions), metadata)
-        configs.append(config)
-    return configs
 
 
 def end_sessions(url: str) -> int:
@@ -293,18 +225,15 @@ def counting_proxy(ends: ExitStack) -> Callable[[str], CountingProxy]:
     return lambda target: ends.enter_context(CountingProxy(target))
 
 
-QUICK: dict[str, Any] = {"timeout": 1.0, "redis_timeout": 0.2}
-
-
 @pytest.mark.parametrize("name", ["get_tuple of the head", "list", "put", "put_writes"])
 async def test_a_postgres_that_never_answers_is_a_typed_error(
     postgres_url: str,
     open_saver: Open,
-    counting_proxy: Callable[[str], CountingProxy],
+    make_proxy: Callable[[str], Proxy],
     name: str,
 ) -> None:
     """In time; and once it answers again the call works, over a new connection."""
-    proxy = counting_proxy(postgres_url)
+    proxy = make_proxy(postgres_url)
     saver = open_saver(proxy.url, **QUICK)
     configs = await three_steps(saver)
     before = proxy.accepted
@@ -319,11 +248,11 @@ async def test_a_postgres_that_never_answers_is_a_typed_error(
 
 
 async def test_a_postgres_that_never_answered_is_a_typed_error(
-    postgres_url: str, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    postgres_url: str, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Not even the first connection is made; later it is, by itself."""
     await three_steps(open_saver(postgres_url))
-    proxy = counting_proxy(postgres_url)
+    proxy = make_proxy(postgres_url)
     proxy.blackhole()
     saver = open_saver(proxy.url, **QUICK)
     with pytest.raises(UnavailableError) as error:
@@ -334,10 +263,10 @@ async def test_a_postgres_that_never_answered_is_a_typed_error(
 
 
 async def test_a_postgres_that_never_answers_is_not_asked_by_every_call(
-    postgres_url: str, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    postgres_url: str, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Of sixty calls a few try, one at a time; the others are told at once."""
-    proxy = counting_proxy(postgres_url)
+    proxy = make_proxy(postgres_url)
     saver = open_saver(proxy.url, **QUICK)
     configs = await three_steps(saver)
     proxy.blackhole()
@@ -356,10 +285,10 @@ async def test_a_postgres_that_never_answers_is_not_asked_by_every_call(
 
 
 async def test_calls_at_once_to_a_postgres_that_never_answers_all_end(
-    postgres_url: str, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    postgres_url: str, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Those that wait for a connection or for another's commit, too."""
-    proxy = counting_proxy(postgres_url)
+    proxy = make_proxy(postgres_url)
     saver = open_saver(proxy.url, **QUICK, pool_size=2)
     configs = await three_steps(saver)
     proxy.blackhole()
@@ -373,10 +302,10 @@ async def test_calls_at_once_to_a_postgres_that_never_answers_all_end(
 
 
 async def test_a_redis_that_never_answers_costs_a_few_calls_only(
-    hot_store: Store, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    hot_store: Store, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Puts succeed, reads are right, few connections are tried; later Redis is used again."""
-    proxy = counting_proxy(hot_store.redis_url)
+    proxy = make_proxy(hot_store.redis_url)
     options = QUICK | {"head_cache_bytes": 0}
     saver = open_saver(hot_store.postgres_url, proxy.url, **options)
     config = await put(saver, at(), cp({"c": 0}))
@@ -398,11 +327,11 @@ async def test_a_redis_that_never_answers_costs_a_few_calls_only(
 
 
 async def test_a_redis_that_never_answered_does_not_keep_us_from_starting(
-    hot_store: Store, open_saver: Open, counting_proxy: Callable[[str], CountingProxy]
+    hot_store: Store, open_saver: Open, make_proxy: Callable[[str], Proxy]
 ) -> None:
     """Its first connection is never made."""
     await three_steps(hot_store.saver())
-    proxy = counting_proxy(hot_store.redis_url)
+    proxy = make_proxy(hot_store.redis_url)
     proxy.blackhole()
     saver = open_saver(hot_store.postgres_url, proxy.url, **QUICK)
     assert STEPS[2] == values_of(await saver.get_tuple(at()))
@@ -612,7 +541,8 @@ def test_eight_processes_may_install_at_once(
     """All succeed, the version is recorded once, and nobody was a deadlock's victim."""
     release(installers)
     assert outcomes(installers) == EACH_INSTALLED
-    assert query(postgres_url, "SELECT count(*) FROM durable_state.installed") == [(1,)]
+    installed = query(postgres_url, "SELECT version FROM durable_state.installed ORDER BY 1")
+    assert installed == [(1,), (2,)]
     assert query(postgres_url, DEADLOCKS) == [(0,)]
 
 
@@ -766,6 +696,23 @@ async def test_a_postgres_that_is_down_at_the_start_is_an_error_of_every_call(
     assert await until_served(lambda: saver.get_tuple(at())) is None
     await three_steps(saver)
     assert STEPS[2] == values_of(await open_saver(down.url, redis_url).get_tuple(at()))
+
+
+async def test_a_postgres_that_was_down_for_long_is_used_again_at_the_first_try(
+    make_postgres: MakePostgres, open_saver: Open
+) -> None:
+    """However often it was tried in vain meanwhile."""
+    server = make_postgres(fsync="off")
+    saver = open_saver(server.url, timeout=1.0)
+    await three_steps(saver)
+    server.kill()
+    for _ in range(5):
+        with pytest.raises(UnavailableError):
+            await saver.get_tuple(at())
+        await asyncio.sleep(1.0)
+    server.start()
+    await asyncio.sleep(LONGEST_PAUSE)
+    assert STEPS[2] == values_of(await saver.get_tuple(at()))
 
 
 async def test_a_postgres_that_is_down_at_the_first_read_is_no_empty_thread(

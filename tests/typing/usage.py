@@ -12,6 +12,10 @@ from langgraph_durable_state import (
     CorruptionError,
     DurableSaver,
     DurableStateError,
+    Event,
+    Health,
+    LeaseHeldError,
+    LeaseLostError,
     UnavailableError,
     ValueRefusedError,
     arerun_on_conflict,
@@ -29,8 +33,22 @@ config: RunnableConfig = {"configurable": {"thread_id": "t"}}
 assert_type(saver.get_tuple(config), CheckpointTuple | None)
 saver.copy_thread("a", "b", latest_only=True)
 
+
+def observer(event: Event) -> None:
+    assert_type((event.kind == "tier_down", event.tier, event.at), tuple[bool, str | None, float])
+
+
+DurableSaver("", observer=observer)
+health = saver.health()
+assert_type(health, Health)
+assert_type((health.ok, health.outbox_depth), tuple[bool, int | None])
+
 with saver as opened:
     assert_type(opened, DurableSaver)
+
+with saver.lease("t", wait=1.0, ttl=10, tenant_id="a") as lease:
+    lease.check()
+    assert_type((lease.thread_id, lease.fence, lease.held), tuple[str, int, bool])
 
 
 def answer() -> int:
@@ -40,6 +58,9 @@ def answer() -> int:
 async def aanswer() -> int:
     async with saver as also_opened:
         assert_type(also_opened, DurableSaver)
+        async with also_opened.alease("t") as held:
+            held.check()
+        assert_type(await also_opened.ahealth(), Health)
     return 1
 
 
@@ -50,6 +71,10 @@ try:
     saver.setup()
 except ConflictError as error:
     assert_type((error.thread, error.expected, error.refused), tuple[str, str | None, str | None])
+except LeaseHeldError as error:
+    assert_type((error.thread, error.holder, error.left), tuple[str, str, float])
+except LeaseLostError as error:
+    assert_type((error.thread, error.fence), tuple[str, int])
 except CorruptionError as error:
     assert_type((error.checkpoint, error.channel), tuple[str, str | None])
 except UnavailableError as error:
@@ -61,4 +86,6 @@ except DurableStateError:
 
 DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
 DurableSaver(5)  # type: ignore[arg-type]
+saver.lease("t", 5)  # type: ignore[call-arg]
+DurableSaver("", observer=lambda: None)  # type: ignore[arg-type, misc]
 DurableSaver("", colour="red")  # type: ignore[call-arg]

@@ -13,7 +13,15 @@ import langgraph_durable_state
 ROOT = Path(langgraph_durable_state.__file__).parent
 PACKAGE = ROOT.name
 
-LAYERS = ["words errors", "decisions", "ports", "tiers", "protocols", "settings", "drivers"]
+LAYERS = [
+    "words errors events health",
+    "decisions",
+    "ports",
+    "tiers",
+    "protocols",
+    "settings",
+    "drivers",
+]
 """From the bottom up; whatever is not named is a face and may import all."""
 
 IO = {"asyncio", "threading", "time", "psycopg", "psycopg_pool", "redis"}
@@ -77,7 +85,12 @@ def test_the_public_names() -> None:
         "CorruptionError",
         "DurableSaver",
         "DurableStateError",
+        "Event",
         "EvolutionError",
+        "Health",
+        "LeaseHeldError",
+        "LeaseLostError",
+        "StateLostError",
         "UnavailableError",
         "UsageError",
         "ValueRefusedError",

@@ -1,20 +1,27 @@
--- Takes flushed entries off a thread's outbox, unless somebody else has; how many are left, -1 then.
--- KEYS: outbox, its numbers, lease, then the spells. ARGV: first number, how many, holder, then of
--- each spell its token, how many heads were flushed, and the digest of the last.
+-- Takes flushed entries off a thread's outbox, unless somebody else has, or the server was set back
+-- and others are there; how many are left, -1 then.
+-- KEYS: outbox, its numbers, lease, then the spells. ARGV: first number, how many, holder, the last
+-- one's number in its spell, then of each spell its token and the digest of the last head flushed.
+-- A full server must get rid of what is flushed, whatever it denies: a chain that begins too early
+-- and a first number that is too small do no harm.
 local left = redis.call('LLEN', KEYS[1])
 if left == 0 or redis.call('GET', KEYS[2]) ~= ARGV[1] then return -1 end
+local last = redis.call('LINDEX', KEYS[1], tonumber(ARGV[2]) - 1)
+if not last or tonumber(string.sub(last, 34, 49)) ~= tonumber(ARGV[4]) then return -1 end
 for i = 4, #KEYS do
-  local at = 4 + 3 * (i - 4)
-  if redis.call('HGET', KEYS[i], 'token') == ARGV[at] then
-    local chain = redis.call('HGET', KEYS[i], 'chain')
-    redis.call('HSET', KEYS[i], 'base', ARGV[at + 2],
-      'chain', string.sub(chain, 16 * tonumber(ARGV[at + 1]) + 1))
+  local token, digest = ARGV[5 + 2 * (i - 4)], ARGV[6 + 2 * (i - 4)]
+  if redis.call('HGET', KEYS[i], 'token') == token then
+    local chain, after = redis.call('HGET', KEYS[i], 'chain'), 1
+    for at = 1, #chain, 16 do
+      if string.sub(chain, at, at + 15) == digest then after = at + 16 end
+    end
+    redis.pcall('HSET', KEYS[i], 'base', digest, 'chain', string.sub(chain, after))
   end
 end
 left = left - tonumber(ARGV[2])
 redis.call('LTRIM', KEYS[1], ARGV[2], -1)
 if left > 0 then
-  redis.call('SET', KEYS[2], string.format('%.0f', tonumber(ARGV[1]) + tonumber(ARGV[2])))
+  redis.pcall('SET', KEYS[2], string.format('%.0f', tonumber(ARGV[1]) + tonumber(ARGV[2])))
 else
   redis.call('DEL', KEYS[2])
   if redis.call('GET', KEYS[3]) == ARGV[3] then redis.call('DEL', KEYS[3]) end

@@ -1,4 +1,6 @@
--- Goes on with a spell on the server that holds it now. KEYS: spell. ARGV: token.
+-- Goes on with a spell on the server that holds it now. KEYS: spell. ARGV: token, number of the last
+-- of its entries that Postgres has: a server whose clock is behind must not give it out again.
 if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'server', server(), 'at', now())
+local last = math.max(tonumber(redis.call('HGET', KEYS[1], 'n')), tonumber(ARGV[2]))
+redis.call('HSET', KEYS[1], 'server', server(), 'n', string.format('%.0f', last), 'at', now())
 return 1

@@ -1,30 +1,62 @@
 -- The durable tier's statements, each with a sentence of what it does. $n are its parameters.
+--
+-- Those that only read end in an OFFSET that a primary takes for none and that is an error on a
+-- standby, which may be behind: behind a pooler no check that was made before is worth anything.
+-- It costs 1 us a statement; a condition would cost 3, or not be looked at where no row is found.
+-- Beside a LIMIT it would hide from the planner how few rows are wanted, so it stands outside.
 
 -- installed: The newest version of the tables, if they are there.
-SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END;
+SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- version: The newest installed version.
-SELECT max(version) FROM {schema}.installed;
+SELECT max(version) FROM {schema}.installed
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- ping: Whether Postgres takes writes; a standby and a server set to read-only do not.
+SELECT current_setting('transaction_read_only') = 'off';
 
 -- commit: Stores a batch of puts (at most one per head) and of task writes in one round trip.
 -- A head that Redis may be ahead of ("ahead" is the spell's token) takes only what comes from that
 -- spell; there a checkpoint of the same id is what a lost answer left behind, and is replaced.
 -- Each put wins or loses alone. Heads are locked in key order, so batches of several processes
--- cannot deadlock. A chunk number that is taken by other content fails the statement (NOT NULL),
+-- cannot deadlock; leases after all heads, shared. What carries a fence is stored only while the
+-- thread's lease has it. A chunk number that is taken by other content fails the statement (NOT NULL),
 -- and the caller draws new numbers.
 WITH put AS MATERIALIZED (
   SELECT * FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
     $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
-    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[]
+    $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[],
+    $36::bigint[]
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
-    tenant, thread_id, user_id, session_id, mark, spell, ord
+    tenant, thread_id, user_id, session_id, mark, spell, fence, ord
   ) ORDER BY tk, ns COLLATE "C"
+), given AS MATERIALIZED (
+  SELECT * FROM unnest(
+    $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
+    $31::bytea[], $32::bytea[], $33::bytea[], $37::bigint[]
+  ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, fence, ord)
 ), held AS MATERIALIZED (
   SELECT p.ord, h.seq, h.id, h.digest, h.ahead
     FROM put p CROSS JOIN LATERAL (
       SELECT * FROM {schema}.head h WHERE (h.tk, h.ns) = (p.tk, p.ns) FOR NO KEY UPDATE) h
+), bereft AS MATERIALIZED (  -- puts made from writes that are neither stored nor given
+  SELECT u.put
+    FROM unnest($38::int[], $39::bytea[]) AS u (put, digest) JOIN put p ON p.ord = u.put
+   WHERE NOT EXISTS (
+       SELECT FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = (p.tk, p.ns, p.parent) AND w.digest = u.digest)
+     AND NOT EXISTS (
+       SELECT FROM given g
+        WHERE (g.tk, g.ns, g.id) = (p.tk, p.ns, p.parent) AND g.digest = u.digest)
+), fence AS MATERIALIZED (  -- what is not here was taken over; a take-over waits for what is
+  SELECT f.tk, f.fence
+    FROM (SELECT tk, fence FROM put UNION SELECT tk, fence FROM given) f CROSS JOIN LATERAL (
+      SELECT true FROM {schema}.lease l
+       WHERE (l.tk, l.fence) = (f.tk, f.fence) AND (SELECT count(*) FROM held) >= 0 FOR SHARE) l
+   WHERE f.fence IS NOT NULL
 ), able AS MATERIALIZED (  -- joined to "held" so that heads are locked first, as a prune does
   SELECT p.* FROM put p LEFT JOIN held USING (ord)
    WHERE (p.needs IS NULL OR (
@@ -40,6 +72,8 @@ WITH put AS MATERIALIZED (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
      AND held.ahead IS NOT DISTINCT FROM p.spell
+     AND (p.fence IS NULL OR (p.tk, p.fence) IN (SELECT tk, fence FROM fence))
+     AND NOT EXISTS (SELECT FROM bereft WHERE bereft.put = p.ord)
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
     FROM able p JOIN held USING (ord)
@@ -60,14 +94,10 @@ WITH put AS MATERIALIZED (
 ), won AS MATERIALIZED (
   SELECT p.*, w.seq, w.fresh
     FROM able p JOIN (SELECT * FROM moved UNION ALL SELECT * FROM opened) w USING (tk, ns)
-), given AS MATERIALIZED (
-  SELECT * FROM unnest(
-    $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
-    $31::bytea[], $32::bytea[], $33::bytea[]
-  ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, ord)
 ), writes AS (
   INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
   SELECT tk, ns, id, task, slot, path, n, digest, chunks, data FROM given
+   WHERE fence IS NULL OR (tk, fence) IN (SELECT tk, fence FROM fence)
    ORDER BY tk, ns COLLATE "C", id COLLATE "C", task COLLATE "C", slot
   ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
     SET path = excluded.path, n = excluded.n, digest = excluded.digest,
@@ -98,15 +128,22 @@ WITH put AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 )
 SELECT put.ord::int, won.seq, held.id, held.seq, held.digest, able.ord IS NOT NULL, held.ahead,
+       put.fence IS NOT NULL AND (put.tk, put.fence) NOT IN (SELECT tk, fence FROM fence),
        NULL::uuid, NULL::text, NULL::text, NULL::text
   FROM put LEFT JOIN able USING (ord) LEFT JOIN won USING (ord) LEFT JOIN held USING (ord)
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, tk, ns, id, task FROM writes WHERE slot = 0;
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, false, tk, ns, id, task FROM writes WHERE slot = 0
+UNION ALL
+SELECT NULL, fence, NULL, NULL, NULL, NULL, NULL, true, tk, NULL, NULL, NULL FROM given
+ WHERE fence IS NOT NULL AND (tk, fence) NOT IN (SELECT tk, fence FROM fence);
 
 -- put_one: Stores one put that waits alone; what `commit` does, without its arrays.
 WITH held AS MATERIALIZED (
   SELECT seq, id, digest, ahead FROM {schema}.head WHERE (tk, ns) = ($1::uuid, $2::text)
      FOR NO KEY UPDATE
+), fence AS MATERIALIZED (
+  SELECT true FROM {schema}.lease
+   WHERE (tk, fence) = ($1, $23::bigint) AND (SELECT count(*) FROM held) >= 0 FOR SHARE
 ), able AS MATERIALIZED (
   SELECT true FROM (SELECT 1) AS one LEFT JOIN held ON true
    WHERE ($12::text IS NULL OR (
@@ -122,6 +159,10 @@ WITH held AS MATERIALIZED (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
      AND held.ahead IS NOT DISTINCT FROM $22::bytea
+     AND ($23 IS NULL OR EXISTS (SELECT FROM fence))
+     AND ($24::bytea[] IS NULL OR cardinality($24) = (
+       SELECT count(DISTINCT w.digest) FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($24)))
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
    WHERE (h.tk, h.ns) = ($1, $2)
@@ -155,15 +196,20 @@ WITH held AS MATERIALIZED (
   SELECT $1, $14::bytea, $15::bytea, $16::bytea, $17::bytea FROM won WHERE fresh
   ON CONFLICT DO NOTHING
 )
-SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FROM able), held.ahead
+SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FROM able), held.ahead,
+       $23 IS NOT NULL AND NOT EXISTS (SELECT FROM fence)
   FROM (SELECT 1) AS one LEFT JOIN held ON true;
 
--- write_one: Stores one batch of a task's writes that waits alone; no row if one is there already.
+-- write_one: Stores one batch of a task's writes that waits alone; whether it was stored, which it
+-- is not if one is there already, and whether the lease was taken over that it was made under.
 -- Its chunks come with it or not at all: a sweep must never see one without the other.
-WITH stored AS (
+WITH fence AS MATERIALIZED (
+  SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1::uuid, $14::bigint) FOR SHARE
+), stored AS (
   INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
-  VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea,
-          $9::bytea, $10::bytea)
+  SELECT $1, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
+         $10::bytea
+   WHERE $14 IS NULL OR EXISTS (SELECT FROM fence)
   ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
     SET path = excluded.path, n = excluded.n, digest = excluded.digest,
         chunks = excluded.chunks, data = excluded.data
@@ -175,25 +221,33 @@ WITH stored AS (
     FROM stored, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
-SELECT true FROM stored;
+SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM fence);
 
 -- standing: Whether a put that did not win is stored already, and the head as it is now.
 SELECT c.seq, c.digest, c.refused, nullif(h.id, '')
   FROM (SELECT $1::uuid AS tk, $2::text COLLATE "C" AS ns, $3::text COLLATE "C" AS id) k
   LEFT JOIN {schema}.checkpoint c ON (c.tk, c.ns, c.id) = (k.tk, k.ns, k.id)
-  LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns);
+  LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns)
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- keep: Stores a checkpoint beside the head, at the next place in the order, unless one of its id is
--- there.
+-- there; not if the lease was taken over that it was made under.
 WITH parent AS MATERIALIZED (
   SELECT true FROM {schema}.checkpoint
    WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea
-     AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16) FOR KEY SHARE
+     AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16)
+     AND ($18::bytea[] IS NULL OR cardinality($18) = (
+       SELECT count(DISTINCT w.digest) FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($18)))
+     FOR KEY SHARE
+), fence AS MATERIALIZED (
+  SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1, $17::bigint) FOR SHARE
 ), next AS (
   UPDATE {schema}.head SET seq = seq + 1
    WHERE (tk, ns) = ($1, $2) AND ($12 IS NULL OR EXISTS (SELECT FROM parent))
      AND NOT EXISTS (
        SELECT FROM {schema}.checkpoint c WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text))
+     AND ($17 IS NULL OR EXISTS (SELECT FROM fence))
   RETURNING seq
 ), chunks AS (
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
@@ -208,12 +262,15 @@ SELECT $1, $2, $3, next.seq, $4::text, $5::bytea, $6::bytea, $7::text::jsonb, $8
 ON CONFLICT (tk, ns, id) DO NOTHING
 RETURNING seq;
 
--- differ: Stores a task's later batch that differs from the first, unless it is there already.
-WITH stored AS (
+-- differ: Stores a task's later batch that differs from the first, unless it is there already; the
+-- answer is that of write_one.
+WITH fence AS MATERIALIZED (
+  SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1::uuid, $14::bigint) FOR SHARE
+), stored AS (
   INSERT INTO {schema}.write (tk, ns, id, task, slot, path, n, digest, chunks, data)
-  SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea,
+  SELECT $1, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea,
          $9::bytea, $10::bytea
-   WHERE NOT EXISTS (
+   WHERE ($14 IS NULL OR EXISTS (SELECT FROM fence)) AND NOT EXISTS (
      SELECT FROM {schema}.write w
       WHERE (w.tk, w.ns, w.id, w.task) = ($1, $2, $3, $4) AND w.slot >= 0 AND w.digest = $8)
   ON CONFLICT DO NOTHING
@@ -224,7 +281,7 @@ WITH stored AS (
     FROM stored, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
-SELECT true FROM stored;
+SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM fence);
 
 -- read_head: The head with its record, chunks and pending writes in one round trip.
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
@@ -249,7 +306,8 @@ SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w;
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
 WITH h AS MATERIALIZED (
@@ -270,39 +328,48 @@ SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w;
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- list_thread: One page of a thread's checkpoints, newest first within each namespace.
 -- $3 id, $4 before (by position if it is one of that namespace, else by id), $5/$6 filter keys and
 -- values, $7/$8 the last row of the page before, $9 how many.
-SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused,
-       (SELECT bool_or(h.ahead IS NOT NULL) FROM {schema}.head h WHERE h.tk = $1)
-  FROM {schema}.checkpoint c
- WHERE c.tk = $1::uuid
-   AND ($2::text IS NULL OR c.ns = $2)
-   AND ($3::text IS NULL OR c.id = $3)
-   AND ($4::text IS NULL OR coalesce(
-         c.seq < (SELECT b.seq FROM {schema}.checkpoint b
-                   WHERE (b.tk, b.ns, b.id) = (c.tk, c.ns, $4)), c.id < $4))
-   AND NOT EXISTS (SELECT FROM unnest($5::text[], $6::text[]) AS f (key, value)
-                    WHERE (c.meta -> f.key) IS DISTINCT FROM f.value::jsonb)
-   AND ($7::text IS NULL OR c.ns > $7 OR (c.ns = $7 AND c.seq < $8::bigint))
- ORDER BY c.ns, c.seq DESC
- LIMIT $9::int;
+SELECT * FROM (
+  SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused,
+         (SELECT bool_or(h.ahead IS NOT NULL) FROM {schema}.head h WHERE h.tk = $1)
+    FROM {schema}.checkpoint c
+   WHERE c.tk = $1::uuid
+     AND ($2::text IS NULL OR c.ns = $2)
+     AND ($3::text IS NULL OR c.id = $3)
+     AND ($4::text IS NULL OR coalesce(
+           c.seq < (SELECT b.seq FROM {schema}.checkpoint b
+                     WHERE (b.tk, b.ns, b.id) = (c.tk, c.ns, $4)), c.id < $4))
+     AND NOT EXISTS (SELECT FROM unnest($5::text[], $6::text[]) AS f (key, value)
+                      WHERE (c.meta -> f.key) IS DISTINCT FROM f.value::jsonb)
+     AND ($7::text IS NULL OR c.ns > $7 OR (c.ns = $7 AND c.seq < $8::bigint))
+   ORDER BY c.ns, c.seq DESC
+   LIMIT $9::int
+) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- list_next_thread: The next thread, in key order, of a tenant.
-SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
- WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
- ORDER BY tk LIMIT 1;
+SELECT * FROM (
+  SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
+   WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
+   ORDER BY tk LIMIT 1
+) AS next
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- chunks: The chunks of these numbers; with $3, only the head of each that tells its items.
 SELECT no, digest, CASE WHEN $3::boolean THEN substring(data FROM 1 FOR 3) ELSE data END
-  FROM {schema}.chunk WHERE tk = $1::uuid AND no = ANY ($2::bigint[]);
+  FROM {schema}.chunk WHERE tk = $1::uuid AND no = ANY ($2::bigint[])
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- writes: The pending writes of these checkpoints of a thread (namespaces $2, ids $3).
 SELECT w.ns, w.id, w.task, w.slot, w.path, w.n, w.digest, w.data, w.chunks
   FROM unnest($2::text[], $3::text[]) AS k (ns, id)
-  JOIN {schema}.write w ON w.tk = $1::uuid AND w.ns = k.ns AND w.id = k.id;
+  JOIN {schema}.write w ON w.tk = $1::uuid AND w.ns = k.ns AND w.id = k.id
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- chain: Rows from a checkpoint up through its parents, at most $4.
 WITH RECURSIVE up AS (
@@ -313,10 +380,12 @@ WITH RECURSIVE up AS (
       ON c.tk = $1 AND c.ns = $2 AND c.id = up.parent
    WHERE up.depth < $4::int
 )
-SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth;
+SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- heads: The heads of a thread.
-SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns;
+SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- lock_heads: The heads of a thread, which no put moves until the transaction ends. One without a
 -- digest only says that Redis may be ahead of it.
@@ -336,7 +405,8 @@ SELECT ns, bool_or(ahead) FROM (
 SELECT t.tk, t.tenant, t.id, t.user_id, t.session_id, c.ns, c.id
   FROM {schema}.checkpoint c JOIN {schema}.thread t ON t.tk = c.tk
  WHERE c.meta ? 'run_id' AND md5(c.meta ->> 'run_id') = ANY ($2::text[])
-   AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea;
+   AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- remove_checkpoints: Removes these checkpoints (namespaces $2, ids $3) with their writes.
 WITH gone AS (
@@ -410,10 +480,13 @@ INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
 VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea) ON CONFLICT DO NOTHING;
 
 -- mark_ahead: Says that Redis may be ahead of a head from now on, under the token $3, unless another
--- token than those of $4 says so already. Returns the head, and whose token it has.
+-- token than those of $4 says so already. Returns the head, and whose token it has; nothing if the
+-- fence $5 is not that of the thread's lease any more.
 INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest, ahead, ahead_at)
-VALUES ($1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                       WHERE (c.tk, c.ns) = ($1, $2)), 0), '', '', $3::bytea, now())
+SELECT $1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
+                                      WHERE (c.tk, c.ns) = ($1, $2)), 0), '', '', $3::bytea, now()
+ WHERE $5::bigint IS NULL OR EXISTS (
+   SELECT FROM {schema}.lease l WHERE (l.tk, l.fence) = ($1, $5))
 ON CONFLICT (tk, ns) DO UPDATE
   SET ahead = CASE WHEN h.ahead IS NULL OR h.ahead = ANY ($4::bytea[]) THEN $3 ELSE h.ahead END,
       ahead_at = CASE WHEN h.ahead IS NULL THEN now() ELSE h.ahead_at END,
@@ -435,12 +508,14 @@ SELECT true FROM cleared UNION ALL SELECT true FROM dropped;
 SELECT h.tk, h.ns, h.ahead, extract(epoch FROM h.ahead_at)::float8, h.id
   FROM {schema}.head h
  WHERE h.ahead IS NOT NULL AND ($1::uuid IS NULL OR h.tk = $1)
- ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int;
+ ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- progress: Of these heads, whose spell they are marked with, and how far that is flushed.
 SELECT h.tk, h.ns, h.ahead, h.flushed
   FROM unnest($1::uuid[], $2::text[]) AS k (tk, ns)
-  JOIN {schema}.head h ON h.tk = k.tk AND h.ns = k.ns WHERE h.ahead IS NOT NULL;
+  JOIN {schema}.head h ON h.tk = k.tk AND h.ns = k.ns WHERE h.ahead IS NOT NULL
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- advance: Takes the next entries of these spells to be flushed in this transaction, unless somebody
 -- else has, or a mark is gone: then there are fewer rows than heads.
@@ -454,3 +529,29 @@ WITH wanted AS MATERIALIZED (
 UPDATE {schema}.head h SET flushed = w.new FROM wanted w
  WHERE (h.tk, h.ns) = (w.tk, w.ns) AND w.ahead = w.token AND w.flushed = w.old
 RETURNING h.ns;
+
+-- take_lease: Takes a thread's lease for a holder ($2), for $3 seconds, if nobody has it or it has run
+-- out; the fence that it has then. Otherwise who has it, and for how many seconds more. Nothing if
+-- somebody else is taking it just now. A fence is a time, so that after a restore none comes again.
+WITH other AS MATERIALIZED (  -- looked for first: trying to insert would lock out the holder's puts
+  SELECT holder, extract(epoch FROM until - now())::float8 AS rest FROM {schema}.lease
+   WHERE tk = $1::uuid AND holder <> $2::text AND until > now()
+), taken AS (
+  INSERT INTO {schema}.lease AS l (tk, fence, holder, until)
+  SELECT $1, extract(epoch FROM clock_timestamp()) * 1000000, $2, now() + $3::float8 * interval '1 s'
+   WHERE NOT EXISTS (SELECT FROM other)
+  ON CONFLICT (tk) DO UPDATE
+    SET fence = greatest(l.fence + 1, excluded.fence), holder = $2, until = excluded.until
+   WHERE l.until <= now() OR l.holder = $2
+  RETURNING fence
+)
+SELECT fence, NULL, NULL FROM taken UNION ALL SELECT NULL, holder, rest FROM other;
+
+-- renew_lease: Lets a lease of this fence and holder run for $4 seconds from now, unless somebody else
+-- has taken it; it may have run out.
+UPDATE {schema}.lease SET until = now() + $4::float8 * interval '1 s'
+ WHERE (tk, fence, holder) = ($1::uuid, $2::bigint, $3::text) RETURNING true;
+
+-- release_lease: Ends a holder's lease. The row stays, so that fences only grow.
+UPDATE {schema}.lease SET until = 'epoch', holder = ''
+ WHERE (tk, holder) = ($1::uuid, $2::text) RETURNING true;

@@ -117,6 +117,15 @@ ALTER TABLE {schema}.head ADD COLUMN ahead bytea, ADD COLUMN ahead_at timestampt
   ADD COLUMN flushed bigint NOT NULL DEFAULT 0;
 CREATE INDEX head_ahead ON {schema}.head (ahead_at) WHERE ahead IS NOT NULL;
 
+-- Who alone may run a thread, and until when; what was put under another fence is refused. It
+-- belongs to the thread's name: deleting a thread leaves its lease.
+CREATE TABLE {schema}.lease (
+  tk uuid PRIMARY KEY,
+  fence bigint NOT NULL,
+  until timestamptz NOT NULL,
+  holder text COLLATE "C" NOT NULL
+) WITH (fillfactor = 70);
+
 INSERT INTO {schema}.installed (version) VALUES (2);
 
 END IF; END $install$;

@@ -1,0 +1,2 @@
+-- Answers.
+return 1

@@ -1,0 +1,133 @@
+"""What a restart of Redis does to a thread that it may be ahead of: nothing that was acknowledged
+is lost in silence, and nothing is reported that was not lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from langgraph_durable_state import DurableSaver, StateLostError
+from langgraph_durable_state.drivers.memory_world import World
+from langgraph_durable_state.testing import memory_saver
+from tests.conftest import MakeValkey
+from tests.contract.superstep import config, superstep
+from tests.faces import OnBlockingFace
+
+BEHIND: dict[str, Any] = {"write_policy": "write_behind"}
+SECURED: dict[str, Any] = {**BEHIND, "wait_aof": (1, 0)}
+
+
+HELD = ("copies", "spells", "hot_writes", "outboxes")
+
+
+@dataclass
+class Hot:
+    """Savers over one pair of stores, flushed by nobody in the background."""
+
+    new_saver: Callable[..., Any]
+    restart: Callable[[], Any]
+    snapshot: Callable[[], Any]
+    restore: Callable[[Any], Any]
+
+
+@pytest.fixture(params=["memory", "blocking", "native"])
+async def hot(request: pytest.FixtureRequest) -> AsyncIterator[Hot]:
+    made: list[DurableSaver] = []
+    if request.param == "memory":
+        world = World()
+
+        def restart() -> None:
+            world.server += 1
+
+        def snapshot() -> Any:
+            return {name: deepcopy(getattr(world, name)) for name in HELD}
+
+        def restore(kept: Any) -> None:
+            restart()
+            vars(world).update(kept)
+
+    else:
+        make_valkey: MakeValkey = request.getfixturevalue("make_valkey")
+        server = make_valkey(appendonly="yes", appendfsync="always")
+        urls = request.getfixturevalue("postgres_url"), server.url
+
+        def restart() -> None:
+            server.kill()
+            server.start()
+
+        snapshot, restore = server.snapshot, server.restore
+
+    def new_saver(**options: Any) -> Any:
+        if request.param == "memory":
+            saver = memory_saver(world, **options)
+        else:
+            saver = DurableSaver(*urls, redis_timeout=5.0, **options)
+            saver._faces.background.start = lambda: None  # type: ignore[method-assign]
+        made.append(saver)
+        return OnBlockingFace(saver) if request.param == "blocking" else saver
+
+    yield Hot(new_saver, restart, snapshot, restore)
+    for saver in made:
+        await saver.aclose()
+
+
+async def put(saver: Any, id: str) -> None:
+    await saver.aput(*superstep(saver, await saver.aget_tuple(config()), id, {"x": id}))
+
+
+async def flush(saver: Any) -> None:
+    getattr(saver, "saver", saver).flush()
+
+
+async def head(saver: Any) -> str:
+    return str((await saver.aget_tuple(config())).checkpoint["id"])
+
+
+async def test_one_who_does_not_wait_for_the_disk_trusts_those_who_do(hot: Hot) -> None:
+    """It depends on who acknowledged, not on who reads: all of it is there."""
+    await put(hot.new_saver(**SECURED), "1")
+    hot.restart()
+    for options in ({}, BEHIND, SECURED):
+        assert await head(hot.new_saver(**options)) == "1"
+
+
+async def test_one_who_waits_for_the_disk_does_not_trust_those_who_do_not(hot: Hot) -> None:
+    """Of what they were told the last may be gone."""
+    await put(hot.new_saver(**SECURED), "1")
+    await put(hot.new_saver(**BEHIND), "2")
+    hot.restart()
+    for options in (BEHIND, SECURED):
+        with pytest.raises(StateLostError) as told:
+            await head(hot.new_saver(**options))
+        assert told.value.left == "2"
+
+
+async def test_writes_count_as_well(hot: Hot) -> None:
+    """They were acknowledged, too."""
+    await put(hot.new_saver(**SECURED), "1")
+    other = hot.new_saver(**BEHIND)
+    found = await other.aget_tuple(config())
+    await other.aput_writes(found.config, [("x", "?")], "task")
+    hot.restart()
+    with pytest.raises(StateLostError):
+        await head(hot.new_saver(**SECURED))
+
+
+async def test_what_comes_after_an_old_snapshot_is_flushed(hot: Hot) -> None:
+    """The spell goes on with numbers that Postgres has seen already, for other entries."""
+    saver = hot.new_saver(**BEHIND, on_hot_lost="accept")
+    await put(saver, "1")
+    await flush(saver)
+    kept = hot.snapshot()
+    for task in ("a", "b"):
+        found = await saver.aget_tuple(config())
+        await saver.aput_writes(found.config, [("x", task)], task)
+    await flush(saver)
+    hot.restore(kept)
+    await put(saver, "2")
+    await flush(saver)
+    assert [found.checkpoint["id"] async for found in saver.alist(config())] == ["2", "1"]
