@@ -32,6 +32,7 @@ NEVER: Digest = b"\xff" * 16
 """The digest of no checkpoint: a put that expects it is kept beside the head."""
 
 _TOKEN = 16
+_DIGEST = 16
 _NUMBER = 1 + _TOKEN + 16
 _TIME = _NUMBER + 16
 _PREFIX = _TIME + 16
@@ -57,6 +58,7 @@ def _put(put: Put) -> tuple[Any, ...]:
         put.refers,
         put.base,
         put.mark,
+        b"".join(put.consumed),
     )
 
 
@@ -116,7 +118,7 @@ def _decided(put: Put, kind: bytes, before: bytes) -> Put:
 
 
 def _read_put(place: Place, id: str, *fields: Any) -> Put:
-    parent, digest, record, metadata, numbers, chunks, size, refers, base, mark = fields
+    parent, digest, record, metadata, numbers, chunks, size, refers, base, mark, made = fields
     return Put(
         place,
         id,
@@ -133,6 +135,7 @@ def _read_put(place: Place, id: str, *fields: Any) -> Put:
         base,
         False,
         mark,
+        consumed=tuple(made[i : i + _DIGEST] for i in range(0, len(made), _DIGEST)),
     )
 
 

@@ -143,7 +143,7 @@ class Case:
         self._trunk = self._ancestors()
         self.done = {op["id"] for op in self.of("put", DONE)}
         self.refused = {op["id"] for op in self.of("put", CONFLICT)}
-        self.beside = {op["id"] for op in self.of("put") if self._is_beside(op)}
+        self.beside = {id for id, ops in self.puts.items() if all(map(self._is_beside, ops))}
         self.out = self.refused | self.beside
         self.line = [found.id for found in stored.line if found.id not in self.out]
         self.heads = {who: head.id if head else None for who, head in stored.heads.items()}
@@ -184,7 +184,7 @@ class Case:
     def _is_beside(self, op: Op) -> bool:
         """Whether this put was reported as a branch that is kept, or as lost, and is not what the
         head is made from."""
-        if not self.rule(op).hot:
+        if not (self.rule(op).hot if op.outcome == DONE else self.rule(op).unfinished_hot):
             return False
         kept = any(e.kind == "branch_kept" and e.id == op["id"] for e in self.events)
         # A fork that was left again is on another branch as well, and has been the head.
@@ -225,9 +225,16 @@ class Case:
         """Whether a put was made on what is lost, or put aside, by a policy that may: the head is
         an older one then, or none."""
         base = op["parent"]
+        if any(map(self.may_lack, self._consumed(op))):
+            return True
         return base in self.beside or (
             base is not None and base not in self.at and not self.lacks(base)
         )
+
+    def _consumed(self, op: Op) -> list[Op]:
+        """The acknowledged writes that a put was made from."""
+        tokens = set((op["consumed"] or {}).values())
+        return [w for w in self.of("writes", DONE) if w["token"] in tokens]
 
     def is_queued(self, op: Op) -> bool:
         """Whether Postgres may not have known by then that Redis was ahead."""

@@ -4,13 +4,14 @@ is lost in silence, and nothing is reported that was not lost."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from langgraph_durable_state import DurableSaver, StateLostError
+from langgraph_durable_state import ConflictError, DurableSaver, StateLostError
 from langgraph_durable_state.drivers.memory_world import World
 from langgraph_durable_state.testing import memory_saver
 from tests.conftest import MakeValkey
@@ -131,3 +132,22 @@ async def test_what_comes_after_an_old_snapshot_is_flushed(hot: Hot) -> None:
     await put(saver, "2")
     await flush(saver)
     assert [found.checkpoint["id"] async for found in saver.alist(config())] == ["2", "1"]
+
+
+async def test_no_head_is_made_from_writes_that_redis_lost(hot: Hot) -> None:
+    """The run had made them, and Redis lost them: nobody could replay its delta channels."""
+    saver = hot.new_saver(**BEHIND, on_hot_lost="accept")
+    await put(saver, "1")
+    await flush(saver)
+    kept = hot.snapshot()
+    found = await saver.aget_tuple(config())
+    await saver.aput_writes(found.config, [("delta", "a")], "task")
+    hot.restore(kept)
+    await saver.aget_tuple(config())  # accepts the loss
+    args = superstep(saver, found, "2", {"x": "2"})
+    with suppress(ConflictError):
+        await saver.aput(*args)
+    await flush(saver)
+    assert await head(hot.new_saver()) == "1"
+    told = await saver.aget_delta_channel_history(config=config(), channels=["delta"])
+    assert told["delta"]["writes"] == []

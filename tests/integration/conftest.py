@@ -12,7 +12,7 @@ import pytest
 
 from langgraph_durable_state import DurableSaver
 from tests.calls import Open
-from tests.cases import FACES, TIERS, Face, Store
+from tests.cases import FACES, TIERS, Face, Store, close_anyway
 from tests.conftest import MakePostgres, MakeValkey
 from tests.integration.outages import Pair
 
@@ -75,7 +75,7 @@ async def open_saver(face: Face, ends_in_loop: AsyncExitStack) -> Open:
 
     def opened(postgres: Any, redis: str | None = None, **options: Any) -> Any:
         saver = DurableSaver(postgres, redis, **({"hot_reads": "always"} | options))
-        ends_in_loop.push_async_callback(saver.aclose)
+        ends_in_loop.push_async_callback(close_anyway, saver)
         return face(saver)
 
     return opened

@@ -9,8 +9,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from socket import socket
 from typing import Any
 
 import psycopg
@@ -38,6 +36,9 @@ from tests.cases import (
 )
 from tests.conftest import MakePgBouncer, MakePostgres, MakeValkey
 from tests.servers import PostgresServer, Proxy, ValkeyServer
+
+under_both_policies = pytest.mark.parametrize("policy", ["write_through", "write_behind"])
+
 
 # -- 24: sessions that were ended -------------------------------------------------------------
 
@@ -167,6 +168,7 @@ async def test_a_locked_thread_holds_up_no_other_thread(
 # -- 25: a pooler between ---------------------------------------------------------------------
 
 
+@under_both_policies
 @pytest.mark.parametrize("name", CALLS)
 async def test_every_call_works_through_a_pooler(
     postgres_url: str,
@@ -174,22 +176,24 @@ async def test_every_call_works_through_a_pooler(
     open_saver: Open,
     make_pgbouncer: MakePgBouncer,
     name: str,
+    policy: str,
 ) -> None:
     """Transaction mode, one server connection, two clients that take turns, default settings."""
     pooler = make_pgbouncer(postgres_url, pool_size=1)
-    one, other = open_saver(pooler.url, redis_url), open_saver(pooler.url, redis_url)
+    one, other = (open_saver(pooler.url, redis_url, write_policy=policy) for _ in range(2))
     configs = await three_steps(one)
     assert STEPS[2] == values_of(await other.get_tuple(at()))
     result = await CALLS[name](other, configs)
     assert await done_right(name, result, one, configs)
 
 
+@under_both_policies
 async def test_two_clients_at_once_work_through_a_pooler(
-    postgres_url: str, redis_url: str, open_saver: Open, make_pgbouncer: MakePgBouncer
+    postgres_url: str, redis_url: str, open_saver: Open, make_pgbouncer: MakePgBouncer, policy: str
 ) -> None:
     """Every statement of either may find a session that the other has used."""
     pooler = make_pgbouncer(postgres_url, pool_size=1)
-    savers = [open_saver(pooler.url, redis_url) for _ in range(2)]
+    savers = [open_saver(pooler.url, redis_url, write_policy=policy) for _ in range(2)]
 
     async def turns(saver: Any, thread_id: str) -> Any:
         configs = await chain(saver, [{"c": n} for n in range(8)], thread_id)
@@ -205,24 +209,6 @@ async def test_two_clients_at_once_work_through_a_pooler(
 
 
 # -- 26: sockets that never answer ------------------------------------------------------------
-
-
-class CountingProxy(Proxy):
-    """Counts the connections that were made through it."""
-
-    def __init__(self, target: str) -> None:
-        self.accepted = 0
-        super().__init__(target)
-
-    def _serve(self, client: socket) -> None:
-        self.accepted += 1
-        super()._serve(client)
-
-
-@pytest.fixture
-def counting_proxy(ends: ExitStack) -> Callable[[str], CountingProxy]:
-    """Puts a counting proxy in front of a server's URL."""
-    return lambda target: ends.enter_context(CountingProxy(target))
 
 
 @pytest.mark.parametrize("name", ["get_tuple of the head", "list", "put", "put_writes"])
@@ -326,16 +312,42 @@ async def test_a_redis_that_never_answers_costs_a_few_calls_only(
         await until(is_hot)
 
 
+@under_both_policies
 async def test_a_redis_that_never_answered_does_not_keep_us_from_starting(
-    hot_store: Store, open_saver: Open, make_proxy: Callable[[str], Proxy]
+    hot_store: Store, open_saver: Open, make_proxy: Callable[[str], Proxy], policy: str
 ) -> None:
     """Its first connection is never made."""
     await three_steps(hot_store.saver())
     proxy = make_proxy(hot_store.redis_url)
     proxy.blackhole()
-    saver = open_saver(hot_store.postgres_url, proxy.url, **QUICK)
+    saver = open_saver(hot_store.postgres_url, proxy.url, write_policy=policy, **QUICK)
     assert STEPS[2] == values_of(await saver.get_tuple(at()))
     assert len(await saver.list(at())) == 3
+
+
+async def test_a_postgres_that_never_answers_holds_up_few_puts_behind(
+    hot_store: Store, open_saver: Open, make_proxy: Callable[[str], Proxy]
+) -> None:
+    """Nor heads that Redis knows; once it answers again all is there."""
+    proxy = make_proxy(hot_store.postgres_url)
+    saver = open_saver(proxy.url, hot_store.redis_url, write_policy="write_behind", **QUICK)
+    config = await put(saver, at(), cp({"c": 0}))
+    configs = [config]
+    proxy.blackhole()
+    before = proxy.accepted
+    for n in range(1, 21):
+        config = await put(saver, config, cp({"c": n}, versions={"c": str(n)}))
+        configs.append(config)
+        await saver.put_writes(config, [("c", n)], "task")
+        found = await saver.get_tuple(at())
+        assert values_of(found) == {"c": n}
+        assert found.metadata["durable_state_unverified"] is True
+    assert proxy.accepted - before <= 12
+    proxy.restore()
+    await until_served(saver.flush)
+    listed = await saver.list(at())
+    assert ids_of(listed) == [id_of(c) for c in configs[::-1]]
+    assert [f.pending_writes for f in listed[:-1]] == [[("task", "c", n)] for n in range(20, 0, -1)]
 
 
 # -- 27: Redis is full ------------------------------------------------------------------------
@@ -411,34 +423,92 @@ async def test_a_redis_that_evicts_gives_no_part_of_a_head(
         assert client.info("stats")["evicted_keys"] > 0
 
 
+async def test_a_redis_that_fills_up_under_puts_behind_loses_nothing_of_them(
+    postgres_url: str, open_saver: Open, make_valkey: MakeValkey
+) -> None:
+    """What it holds alone can be flushed while it is full; then the thread goes on without it."""
+    server = make_valkey(maxmemory_policy="noeviction")
+    saver = open_saver(postgres_url, server.url, write_policy="write_behind", redis_timeout=2.0)
+    configs = await chain(saver, [{"c": [n, "x" * 200]} for n in range(5)])
+    await saver.put_writes(configs[-1], [(INTERRUPT, "really?")], "task")
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", 1)
+        with pytest.raises(redis.OutOfMemoryError):
+            client.set("anything", "more")
+    await saver.flush()
+    reader = open_saver(postgres_url)
+    assert [id for (id,) in query(postgres_url, SEQUENCE)] == [id_of(c) for c in configs]
+    found = await until_served(lambda: reader.get_tuple(at()))
+    assert found.pending_writes == [("task", INTERRUPT, "really?")]
+    for n in range(5, 10):
+        made = cp({"c": [n, "x" * 200]}, versions={"c": f"{n + 1}"})
+        parent = configs[-1]
+        configs.append(await until_served(lambda p=parent, made=made: put(saver, p, made)))
+        for one in (saver, open_saver(postgres_url, server.url, write_policy="write_behind")):
+            assert id_of((await one.get_tuple(at())).config) == id_of(configs[-1])
+    assert [id for (id,) in query(postgres_url, SEQUENCE)] == [id_of(c) for c in configs]
+
+
+SEQUENCE = "SELECT id FROM durable_state.checkpoint ORDER BY seq"
+
+
+@pytest.mark.parametrize(
+    "options", [{"write_policy": "write_behind"}, {"when_durable_down": "queue"}]
+)
+async def test_a_redis_that_may_evict_what_it_alone_holds_is_refused(
+    postgres_url: str, open_saver: Open, make_valkey: MakeValkey, options: dict[str, Any]
+) -> None:
+    """At the first call, unless it is told that this is wanted; under write-through it is fine."""
+    server = make_valkey(maxmemory="4mb", maxmemory_policy="allkeys-lru")
+    saver = open_saver(postgres_url, server.url, **options)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="allkeys-lru"):
+            await put(saver, at(), cp({"c": 1}))
+        with pytest.raises(UsageError, match="allkeys-lru"):
+            await saver.get_tuple(at())
+    for allowed in ({}, options | {"allow_eviction": True}):
+        saver = open_saver(postgres_url, server.url, **allowed)
+        await put(saver, at(f"{len(allowed)}"), cp({"c": 1}))
+        assert values_of(await saver.get_tuple(at(f"{len(allowed)}"))) == {"c": 1}
+
+
 # -- 28: Redis was away -----------------------------------------------------------------------
 
 
+@under_both_policies
 @pytest.mark.parametrize("back", ["with what it had", "from an old snapshot", "empty"])
 async def test_a_redis_that_was_away_for_a_turn_serves_no_older_head(
-    postgres_url: str, open_saver: Open, make_valkey: MakeValkey, back: str
+    postgres_url: str, open_saver: Open, make_valkey: MakeValkey, back: str, policy: str
 ) -> None:
     """Neither to the process that went on without it, nor to another, nor after more turns."""
     kept = {} if back == "empty" else {"appendonly": "yes", "appendfsync": "always"}
     server = make_valkey(**kept)
-    saver = open_saver(postgres_url, server.url)
+    options = {"write_policy": policy, "redis_timeout": 2.0}
+    saver = open_saver(postgres_url, server.url, **options)
     config = await put(saver, at(), cp({"c": "old" * 50}))
     snapshot = server.snapshot() if back == "from an old snapshot" else None
     if snapshot is not None:
         config = await put(saver, config, cp({"c": "between" * 50}, versions={"c": "2"}))
+    await until(lambda: is_unmarked(postgres_url))
     server.kill()
     config = await put(saver, config, cp({"c": "newer" * 50}, versions={"c": "3"}))
+    await saver.flush()
     assert values_of(await saver.get_tuple(at())) == {"c": "newer" * 50}
     if snapshot is not None:
         server.restore(snapshot)
     else:
         server.start()
-    for reader in (open_saver(postgres_url, server.url), saver):
+    for reader in (open_saver(postgres_url, server.url, **options), saver):
         assert values_of(await reader.get_tuple(at())) == {"c": "newer" * 50}
     for n in range(3):
         config = await put(saver, config, cp({"c": n}, versions={"c": f"{n + 4}"}))
-        for reader in (open_saver(postgres_url, server.url), saver):
+        for reader in (open_saver(postgres_url, server.url, **options), saver):
             assert {"c": n} == values_of(await reader.get_tuple(at()))
+
+
+async def is_unmarked(url: str) -> bool:
+    """Whether Postgres says of no head that Redis may be ahead."""
+    return query(url, "SELECT 1 FROM durable_state.head WHERE ahead IS NOT NULL") == []
 
 
 async def test_a_postgres_that_was_set_back_is_not_overruled_by_a_newer_hot_copy(

@@ -2,12 +2,11 @@
 -- and others are there; how many are left, -1 then.
 -- KEYS: outbox, its numbers, lease, then the spells. ARGV: first number, how many, holder, the last
 -- one's number in its spell, then of each spell its token and the digest of the last head flushed.
--- A full server must get rid of what is flushed, whatever it denies: a chain that begins too early
--- and a first number that is too small do no harm.
 local left = redis.call('LLEN', KEYS[1])
 if left == 0 or redis.call('GET', KEYS[2]) ~= ARGV[1] then return -1 end
 local last = redis.call('LINDEX', KEYS[1], tonumber(ARGV[2]) - 1)
 if not last or tonumber(string.sub(last, 34, 49)) ~= tonumber(ARGV[4]) then return -1 end
+redis.call('LTRIM', KEYS[1], ARGV[2], -1)  -- first: a full server takes what follows a removal
 for i = 4, #KEYS do
   local token, digest = ARGV[5 + 2 * (i - 4)], ARGV[6 + 2 * (i - 4)]
   if redis.call('HGET', KEYS[i], 'token') == token then
@@ -15,13 +14,12 @@ for i = 4, #KEYS do
     for at = 1, #chain, 16 do
       if string.sub(chain, at, at + 15) == digest then after = at + 16 end
     end
-    redis.pcall('HSET', KEYS[i], 'base', digest, 'chain', string.sub(chain, after))
+    redis.call('HSET', KEYS[i], 'base', digest, 'chain', string.sub(chain, after))
   end
 end
 left = left - tonumber(ARGV[2])
-redis.call('LTRIM', KEYS[1], ARGV[2], -1)
 if left > 0 then
-  redis.pcall('SET', KEYS[2], string.format('%.0f', tonumber(ARGV[1]) + tonumber(ARGV[2])))
+  redis.call('SET', KEYS[2], string.format('%.0f', tonumber(ARGV[1]) + tonumber(ARGV[2])))
 else
   redis.call('DEL', KEYS[2])
   if redis.call('GET', KEYS[3]) == ARGV[3] then redis.call('DEL', KEYS[3]) end

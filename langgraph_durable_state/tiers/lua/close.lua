@@ -6,5 +6,6 @@ if s[2] == 'open' then
   if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
   if tonumber(now()) - tonumber(s[3]) < tonumber(ARGV[2]) then return 0 end
 end
+redis.call('PERSIST', KEYS[1])  -- a full server takes what follows a write that it allows
 redis.call('HSET', KEYS[1], 'phase', 'closing')
 return 1

@@ -9,8 +9,10 @@ if left == 0 then
   redis.call('DEL', KEYS[3])
   return {0, 0}
 end
--- A full server denies it, and is to be flushed all the same.
-if ARGV[1] ~= '' then redis.pcall('SET', KEYS[3], ARGV[1], 'PX', ARGV[2]) end
+if ARGV[1] ~= '' then
+  redis.call('DEL', KEYS[3])  -- first: a full server takes what follows a removal
+  redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
+end
 -- The answer is bounded: an entry may be as large as a whole state.
 local answer, size = {redis.call('GET', KEYS[2]), 0}, 0
 for i = 0, math.min(left, tonumber(ARGV[3])) - 1 do
