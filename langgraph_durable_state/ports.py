@@ -50,10 +50,13 @@ class Sql(Protocol):
         self,
         steps: Sequence[tuple[str, Sequence[object]]],
         go_on: Callable[[list[tuple[Any, ...]]], bool] | None = None,
+        then: Callable[[list[list[tuple[Any, ...]]]], Sequence[tuple[str, Sequence[object]]]]
+        | None = None,
     ) -> list[list[tuple[Any, ...]]]:
         """The rows of each of several statements, run one after the other in one transaction.
 
-        If `go_on`, asked with the first statement's rows, says no, nothing of it is done.
+        If `go_on`, asked with the first statement's rows, says no, nothing of it is done. `then`
+        tells, asked with the rows of all, what else is to be run in the transaction.
         """
 
     async def script(self, sql: str) -> None:

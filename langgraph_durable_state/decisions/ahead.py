@@ -99,7 +99,7 @@ TABLE: Mapping[Durable, Mapping[Hot, Verdict]] = {
 }
 
 DRASTIC = {Verdict.DISCARD, Verdict.GONE, Verdict.SUSPECT}
-"""Verdicts that are taken only when a second look finds the same: the tiers are asked one after
+"""Verdicts that are acted on only when a second look finds the same: the tiers are asked one after
 the other, and a flush or the end of a spell may have come in between."""
 
 

@@ -164,15 +164,20 @@ class MemoryDurable(MemoryLeases):
     async def _differ(self, item: PutWrites, row: WriteRow, chunks: Sequence[ChunkRow]) -> Outcome:
         """Stores a task's later batch that differs from its first, unless it is there."""
         async with Change(self._world, "differ"):
-            if self.fenced(item):
-                return Fenced()
-            rows = self._world.rows(item.place.thread)
-            rows.require_free(chunks)
-            of_task = (w for w in rows.writes_of(item.place.ns, row.id) if w.task == row.task)
-            if any(w.slot >= 0 and w.digest == row.digest for w in of_task):
-                return Stored(repeated=True)
-            other = replace(row, slot=differing_slot(row.digest))
-            return Stored(repeated=not self._write(item, other, chunks))
+            return self._write_differing(item, row, chunks)
+
+    def _write_differing(
+        self, item: PutWrites, row: WriteRow, chunks: Sequence[ChunkRow]
+    ) -> Outcome:
+        if self.fenced(item):
+            return Fenced()
+        rows = self._world.rows(item.place.thread)
+        rows.require_free(chunks)
+        of_task = (w for w in rows.writes_of(item.place.ns, row.id) if w.task == row.task)
+        if any(w.slot >= 0 and w.digest == row.digest for w in of_task):
+            return Stored(repeated=True)
+        other = replace(row, slot=differing_slot(row.digest))
+        return Stored(repeated=not self._write(item, other, chunks))
 
     async def standing(self, put: Put, id: str) -> Standing:
         await self._world.step("standing")
@@ -186,21 +191,22 @@ class MemoryDurable(MemoryLeases):
 
     async def keep_aside(self, put: Put, refused: bool) -> int | None:
         async with Change(self._world, "keep"):
-            rows = self._world.rows(put.place.thread)
-            ns, head = put.place.ns, rows.heads.get(put.place.ns)
-            refers = rows.checkpoints.get((ns, put.refers or ""))
-            sound = _is_base(refers, put) and not self._missed(put)
-            if head is None or (put.refers is not None and not sound):
-                return None
-            if self.fenced(put):
-                return None
-            rows.require_free(put.chunks)
-            rows.add_chunks(put.chunks)
-            rows.heads[ns] = replace(head, seq=head.seq + 1)
-            if (ns, put.id) in rows.checkpoints:
-                return None
-            rows.checkpoints[ns, put.id] = _checkpoint(put, head.seq + 1, refused)
-            return head.seq + 1
+            return self._keep(put, refused)
+
+    def _keep(self, put: Put, refused: bool) -> int | None:
+        rows = self._world.rows(put.place.thread)
+        ns, head = put.place.ns, rows.heads.get(put.place.ns)
+        refers = rows.checkpoints.get((ns, put.refers or ""))
+        sound = _is_base(refers, put) and not self._missed(put)
+        if head is None or (put.refers is not None and not sound):
+            return None
+        if self.fenced(put) or (ns, put.id) in rows.checkpoints:
+            return None
+        rows.require_free(put.chunks)
+        rows.add_chunks(put.chunks)
+        rows.heads[ns] = replace(head, seq=head.seq + 1)
+        rows.checkpoints[ns, put.id] = _checkpoint(put, head.seq + 1, refused)
+        return head.seq + 1
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -365,6 +371,11 @@ class MemoryDurable(MemoryLeases):
             for a in advances:
                 self._world.rows(a.place.thread).flushed[a.place.ns] = a.new
             told, later = self._commit(puts, writes)
+            for put, (seq, *_) in zip(puts, told, strict=True):
+                if seq is None:
+                    self._keep(put, put.claim is not Claim.ASIDE)
+            for one in later:
+                self._write_differing(*one)
         return await self._outcomes(batch, puts, writes, told, later)
 
     async def clear_ahead(self, place: Place, token: bytes) -> bool:

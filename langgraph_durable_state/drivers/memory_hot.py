@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..words import ChunkRow, Digest, Place, Put, RecordRow, Thread
-from .memory_world import Change, World
+from .memory_world import Change, World, spot
 
 HOT = "hot "
 """Begins the name of every switch point of this tier."""
@@ -26,36 +26,36 @@ class MemoryHot:
     async def raise_to(self, put: Put, seq: int, previous: Digest, dropped: Sequence[int]) -> bool:
         async with Change(self._world, HOT + "raise"):
             copies = self._world.copies
-            if put.place in self._world.spells:
+            if spot(put.place) in self._world.spells:
                 return True
-            row, chunks = copies.get(put.place, (None, {}))
+            row, chunks = copies.get(spot(put.place), (None, {}))
             have = row.digest if row is not None else b""
             if have == put.digest:
                 return True
             if have != previous:
                 if row is not None and row.seq <= seq:
-                    del copies[put.place]
+                    del copies[spot(put.place)]
                 return False
             left = {no: chunk for no, chunk in chunks.items() if no not in set(dropped)}
             raised = RecordRow(
                 put.place.ns, put.id, put.parent, seq, put.digest, put.record, put.numbers
             )
-            copies[put.place] = raised, left | {c.no: c for c in put.chunks}
+            copies[spot(put.place)] = raised, left | {c.no: c for c in put.chunks}
             return True
 
     async def fill(self, place: Place, row: RecordRow, chunks: Sequence[ChunkRow]) -> None:
         async with Change(self._world, HOT + "fill"):
-            have = self._world.copies.get(place)
-            if place in self._world.spells:
+            have = self._world.copies.get(spot(place))
+            if spot(place) in self._world.spells:
                 return
             if have is None or have[0].seq <= row.seq:
-                self._world.copies[place] = row, {c.no: c for c in chunks}
+                self._world.copies[spot(place)] = row, {c.no: c for c in chunks}
 
     async def fetch(
         self, place: Place, digest: Digest
     ) -> tuple[RecordRow, dict[int, ChunkRow]] | None:
         await self._world.step(HOT + "fetch")
-        have = self._world.copies.get(place)
+        have = self._world.copies.get(spot(place))
         if have is None or have[0].digest != digest:
             return None
         return have[0], dict(have[1])
@@ -63,4 +63,4 @@ class MemoryHot:
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         async with Change(self._world, HOT + "drop"):
             for ns in namespaces:
-                self._world.copies.pop(Place(thread, ns), None)
+                self._world.copies.pop((thread.key, ns), None)

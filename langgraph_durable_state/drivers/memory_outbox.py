@@ -10,6 +10,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from ..decisions import outgoing
+from ..tiers.outbox import LEASE
 from ..tiers.postgres import differing_slot
 from ..words import (
     Answer,
@@ -35,7 +36,7 @@ from ..words import (
     Won,
 )
 from .memory_hot import HOT
-from .memory_world import Change, HotSpell, World
+from .memory_world import Change, HotSpell, World, spot
 
 _NOBODY = b"\x00" * 16
 _UNKNOWN = b"?"
@@ -50,15 +51,15 @@ _ON_UNKNOWN = {
 
 
 class MemoryOutbox:
-    """Implements `Outbox`; nobody holds a lease on flushing.
+    """Implements `Outbox`.
 
     Args:
         world: what the tiers hold.
-        secured: whether a restart loses nothing that this saver acknowledges.
+        secured: what loses nothing that this saver acknowledges; see `Policy`.
         bound: entries that a thread's outbox may hold.
     """
 
-    def __init__(self, world: World, secured: bool = False, bound: int = 1_000) -> None:
+    def __init__(self, world: World, secured: int = 0, bound: int = 1_000) -> None:
         self._world = world
         self._bound = bound
         self._secured = secured
@@ -88,29 +89,35 @@ class MemoryOutbox:
 
     def _open(self, place: Place, token: bytes, opened: Opened | None) -> HotSpell | Answer:
         spells = self._world.spells
-        spell = spells.get(place)
+        spell = spells.get(spot(place))
         if spell is not None and spell.phase is Phase.OPEN:
             if spell.server != self._world.server:
                 return Unfit.RESTARTED
-            spell.secured &= self._secured
+            spell.secured = min(spell.secured, self._secured)
             return spell
-        if spell is not None and spell.phase is Phase.OPENING:
+        here = spell is not None and spell.server == self._world.server
+        if spell is not None and spell.phase is Phase.OPENING and here:
             if opened is None or spell.token != token:
                 return Cold(spell.token, spell.previous)
             spell.phase, spell.server = Phase.OPEN, self._world.server
             spell.head = opened.head or Head("", 0, _UNKNOWN)
             spell.base = opened.head.digest if opened.head else None
             spell.marked, spell.secured = opened.marked, self._secured
+            spell.at = self._world.now
             return spell
-        previous = spell.token if spell else b""
-        spells[place] = HotSpell(token, Phase.OPENING, previous)
+        if spell is not None and spell.token == token:
+            return Cold(token, token)
+        closing = spell is not None and spell.phase is Phase.CLOSING
+        previous = spell.token if spell is not None and closing else b""
+        spells[spot(place)] = HotSpell(token, Phase.OPENING, previous, server=self._world.server)
+        spells[spot(place)].at = self._world.now
         return Cold(token, previous)
 
     def _full(self, place: Place) -> bool:
         return len(self._world.outboxes.get(place.thread.key, ())) >= self._bound
 
     def _win(self, put: Put, step: Step, spell: HotSpell) -> Answer:
-        copy = self._world.copies.get(put.place)
+        copy = self._world.copies.get(spot(put.place))
         chunks: dict[int, ChunkRow] = {}
         if step.base:
             if copy is None or copy[0].digest != step.base:
@@ -118,14 +125,16 @@ class MemoryOutbox:
             chunks = {no: c for no, c in copy[1].items() if no not in step.dropped}
         seq, before = spell.head.seq + 1, spell.head
         row = RecordRow(put.place.ns, put.id, put.parent, seq, put.digest, put.record, put.numbers)
-        self._world.copies[put.place] = row, chunks | {c.no: c for c in step.chunks}
-        writes = self._world.hot_writes.get(put.place, {})
-        self._world.hot_writes[put.place] = {k: w for k, w in writes.items() if k[0] != before.id}
+        self._world.copies[spot(put.place)] = row, chunks | {c.no: c for c in step.chunks}
+        writes = self._world.hot_writes.get(spot(put.place), {})
+        left = {key: write for key, write in writes.items() if key[0] != before.id}
+        self._world.hot_writes[spot(put.place)] = left
         spell.head = Head(put.id, seq, put.digest)
         spell.chain = (*spell.chain, put.digest)
         how = outgoing.ADVANCED if before.digest else outgoing.OPENED
         if before.digest == _UNKNOWN:
             how = _ON_UNKNOWN[put.claim]
+        spell.at = self._world.now
         self._push(put, spell, how, before.digest if before.digest != _UNKNOWN else put.expected)
         return Won(seq, guarded=spell.marked)
 
@@ -147,7 +156,7 @@ class MemoryOutbox:
                 return spell
             if self._full(item.place):
                 return Unfit.FULL
-            held = self._world.hot_writes.setdefault(item.place, {})
+            held = self._world.hot_writes.setdefault(spot(item.place), {})
             news = False
             for row in item.rows:
                 key = (row.id, row.task, row.slot)
@@ -162,6 +171,7 @@ class MemoryOutbox:
                     news = True
             if not news:
                 return Stored(repeated=True, guarded=spell.marked)
+            spell.at = self._world.now
             self._push(item, spell, outgoing.WRITES)
             return Stored(guarded=spell.marked)
 
@@ -181,13 +191,13 @@ class MemoryOutbox:
 
     async def note(self, item: PutWrites) -> None:
         async with Change(self._world, HOT + "note"):
-            if item.place not in self._world.spells:
-                held = self._world.hot_writes.get(item.place, {})
+            if spot(item.place) not in self._world.spells:
+                held = self._world.hot_writes.get(spot(item.place), {})
                 held = {key: write for key, write in held.items() if key[0] == item.id}
                 for row in item.rows:
                     sent = tuple(c for c in item.chunks if c.no in row.numbers)
                     held[row.id, row.task, row.slot] = row, sent
-                self._world.hot_writes[item.place] = held
+                self._world.hot_writes[spot(item.place)] = held
 
     async def evicts(self) -> str:
         return ""
@@ -196,9 +206,9 @@ class MemoryOutbox:
 
     async def peek(self, place: Place, held: Digest) -> HotFound:
         await self._world.step(HOT + "peek")
-        spell = self._world.spells.get(place)
-        row, chunks = self._world.copies.get(place, (None, {}))
-        writes = sorted(self._world.hot_writes.get(place, {}).items())
+        spell = self._world.spells.get(spot(place))
+        row, chunks = self._world.copies.get(spot(place), (None, {}))
+        writes = sorted(self._world.hot_writes.get(spot(place), {}).items())
         digest = row.digest if row is not None else b""
         if digest == held:
             row, chunks = None, {}
@@ -217,7 +227,7 @@ class MemoryOutbox:
             spell.base,
             spell.chain,
             spell.marked,
-            spell.secured,
+            spell.secured > 0,
             restarted,
         )
 
@@ -225,7 +235,15 @@ class MemoryOutbox:
 
     async def take(self, thread: Thread, holder: bytes, limit: int) -> Outgoing | None:
         await self._world.step(HOT + "take")
+        flushers, now = self._world.flushers, self._world.now
+        owner, until = flushers.get(thread.key, (b"", now))
+        if holder and until > now and owner != holder:
+            return None
         entries = self._world.outboxes.get(thread.key, [])
+        if not entries:
+            flushers.pop(thread.key, None)
+        elif holder:
+            flushers[thread.key] = holder, now + LEASE / 1_000
         first = entries[0][0] if entries else 0
         taken = tuple(entry for _, entry in entries[:limit])
         return Outgoing(first, taken, len(entries) - len(taken))
@@ -246,7 +264,7 @@ class MemoryOutbox:
             if len(entries) < count or entries[count - 1][1].number != last:
                 return -1
             for (ns, token), digests in flushed.items():
-                spell = self._world.spells.get(Place(thread, ns))
+                spell = self._world.spells.get((thread.key, ns))
                 if spell is not None and spell.token == token:
                     found = [i for i, d in enumerate(spell.chain) if d == digests[-1]]
                     after = found[-1] + 1 if found else 0
@@ -256,6 +274,8 @@ class MemoryOutbox:
                 self._world.outboxes[thread.key] = left
             else:
                 del self._world.outboxes[thread.key]
+                if self._world.flushers.get(thread.key, (b"", 0.0))[0] == holder:
+                    self._world.flushers.pop(thread.key, None)
             return len(left)
 
     async def depth(self, thread: Thread) -> tuple[int, float]:
@@ -270,52 +290,56 @@ class MemoryOutbox:
 
     async def close(self, place: Place, token: bytes, quiet: float) -> bool:
         async with Change(self._world, HOT + "close"):
-            spell = self._world.spells.get(place)
+            spell = self._world.spells.get(spot(place))
             if spell is None or spell.token != token:
                 return False
-            if spell.phase is Phase.OPEN and self._world.outboxes.get(place.thread.key):
-                return False
+            if spell.phase is Phase.OPEN:
+                if self._world.outboxes.get(place.thread.key):
+                    return False
+                if self._world.now - spell.at < quiet:
+                    return False
             spell.phase = Phase.CLOSING
             return True
 
     async def forget(self, place: Place, token: bytes) -> None:
         async with Change(self._world, HOT + "forget"):
-            spell = self._world.spells.get(place)
+            spell = self._world.spells.get(spot(place))
             if spell is not None and (spell.token, spell.phase) == (token, Phase.CLOSING):
-                del self._world.spells[place]
+                del self._world.spells[spot(place)]
 
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         async with Change(self._world, HOT + "discard"):
-            spell = self._world.spells.get(place)
+            spell = self._world.spells.get(spot(place))
             if spell is None or spell.token != token or (head and spell.head.digest != head):
                 return False
             self._drop(place)
             return True
 
     def _drop(self, place: Place) -> None:
-        self._world.spells.pop(place, None)
-        self._world.copies.pop(place, None)
-        self._world.hot_writes.pop(place, None)
+        self._world.spells.pop(spot(place), None)
+        self._world.copies.pop(spot(place), None)
+        self._world.hot_writes.pop(spot(place), None)
 
     async def guard(self, place: Place, token: bytes) -> bool:
         async with Change(self._world, HOT + "guard"):
-            spell = self._world.spells.get(place)
-            found = spell is not None and spell.token == token
-            if found and spell is not None:
-                spell.marked = True
-            return found
+            spell = self._world.spells.get(spot(place))
+            if spell is None or spell.token != token:
+                return False
+            spell.marked = True
+            return True
 
     async def adopt(self, place: Place, token: bytes, flushed: int) -> None:
         async with Change(self._world, HOT + "adopt"):
-            spell = self._world.spells.get(place)
+            spell = self._world.spells.get(spot(place))
             if spell is not None and spell.token == token:
-                spell.server = self._world.server
+                spell.server, spell.at = self._world.server, self._world.now
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         async with Change(self._world, HOT + "erase"):
             for ns in namespaces:
                 self._drop(Place(thread, ns))
             self._world.outboxes.pop(thread.key, None)
+            self._world.flushers.pop(thread.key, None)
 
 
 def _claims(put: Put, spell: HotSpell) -> bool:

@@ -95,6 +95,14 @@ class Rows:
 
 
 HotWrite = tuple[WriteRow, tuple[ChunkRow, ...]]
+Spot = tuple[UUID, str]
+"""A thread's key and a namespace: what a Redis key tells. Who flushes what others left behind knows
+no more of a place."""
+
+
+def spot(place: Place) -> Spot:
+    """Where the hot tier has what it has of a place."""
+    return place.thread.key, place.ns
 
 
 @dataclass
@@ -108,8 +116,9 @@ class HotSpell:
     base: Digest | None = b""
     chain: tuple[Digest, ...] = ()
     marked: bool = True
-    secured: bool = True
+    secured: int = 0
     server: int = 0
+    at: float = 0.0
 
 
 @dataclass
@@ -129,29 +138,31 @@ class World:
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
         leases: their rows, by thread.
-        now: the durable tier's clock, in seconds; it stands still until somebody moves it.
+        now: the clock of both, in seconds; it stands still until somebody moves it.
         spells, hot_writes, outboxes: what the hot tier holds alone; `lose_hot` loses it all.
         fences: the largest that the hot tier was told of, by thread.
+        flushers: who flushes a thread, and until when.
         server: which server holds it; another one after a restart.
     """
 
     def __init__(self, step: Step = go_on) -> None:
         self.step = step
         self.threads: defaultdict[UUID, Rows] = defaultdict(Rows)
-        self.copies: dict[Place, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
-        self.spells: dict[Place, HotSpell] = {}
-        self.hot_writes: dict[Place, dict[tuple[str, str, int], HotWrite]] = {}
+        self.copies: dict[Spot, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
+        self.spells: dict[Spot, HotSpell] = {}
+        self.hot_writes: dict[Spot, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
         self.leases: dict[UUID, LeaseRow] = {}
         self.now = 0.0
         self.fences: dict[UUID, int] = {}
+        self.flushers: dict[UUID, tuple[bytes, float]] = {}
         self.appended = 0
         self.server = 0
 
     def lose_hot(self) -> None:
         """The hot tier forgets everything, as a server does that was killed."""
         self.copies, self.spells, self.hot_writes, self.outboxes = {}, {}, {}, {}
-        self.fences = {}
+        self.fences, self.flushers = {}, {}
         self.server += 1
 
     def rows(self, thread: Thread) -> Rows:

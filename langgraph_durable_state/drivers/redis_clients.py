@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from inspect import signature
 from typing import Any
 from urllib.parse import unquote
@@ -183,6 +184,7 @@ def check(source: object) -> None:
         raise UsageError("the redis client must be that of the master: use Sentinel.master_for")
 
 
+@lru_cache(maxsize=8)  # three milliseconds, most of which redis-py spends on its own version
 def _check_url(url: str) -> None:
     try:
         target = target_of(url)

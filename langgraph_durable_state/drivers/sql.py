@@ -155,6 +155,7 @@ class PooledSql:
         self,
         steps: Sequence[tuple[str, Sequence[object]]],
         go_on: Callable[[Rows], bool] | None = None,
+        then: Callable[[list[Rows]], Sequence[tuple[str, Sequence[object]]]] | None = None,
     ) -> list[Rows]:
         async def work(ask: _Ask) -> list[Rows]:
             await ask("BEGIN")
@@ -164,6 +165,8 @@ class PooledSql:
                 if len(rows) == 1 and go_on is not None and not go_on(rows[0]):
                     await ask("ROLLBACK")
                     return rows
+            for name, params in then(rows) if then is not None else ():
+                rows.append(await ask(self._queries[name], params))
             await ask("COMMIT")
             return rows
 

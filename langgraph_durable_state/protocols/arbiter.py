@@ -12,7 +12,7 @@ from ..decisions.ahead import Verdict
 from ..errors import StateLostError, UnavailableError
 from ..events import Kind
 from ..ports import Durable, Outbox
-from ..words import Digest, Found, HotFound, Place
+from ..words import Digest, Found, HotFound, Place, Spell
 from .shared import Shared
 
 TRIES = 8
@@ -37,6 +37,18 @@ class View:
     def mark(self) -> bytes | None:
         """The token that the durable head is marked with."""
         return self.found.ahead if self.found is not None else None
+
+    @property
+    def spell(self) -> Spell | None:
+        return self.hot.spell if self.hot is not None else None
+
+    @property
+    def evidence(self) -> object:
+        """What must be found twice before anything is given up. The tiers are asked one after the
+        other: what the hot one said before and after is the same, so it held in between too, when
+        the durable one was asked the second time."""
+        spell = self.spell
+        return self.verdict, self.mark, spell and (spell.token, spell.phase, spell.base)
 
 
 class Arbiter:
@@ -66,19 +78,23 @@ class Arbiter:
             UnavailableError: if a tier cannot be asked without which nobody can tell.
             StateLostError: if what the hot tier held alone is gone.
         """
-        before = None
         lost = False
         for _ in range(TRIES):
-            view = await self._look(place, held, most)
+            view = await self._sure(place, held, most)
             if view.verdict not in ahead.DRASTIC:
                 return self._allowed(place, view, lost)
-            if before is view.verdict:
-                lost = await self._settle(place, view) or lost
-                view = await self._look(place, held, most)
-                if view.verdict not in ahead.DRASTIC:
-                    return self._allowed(place, view, lost)
-            before = view.verdict
-        raise UnavailableError("redis", "what it holds kept changing while it was compared")
+            lost = await self._settle(place, view) or lost
+        raise _changing()
+
+    async def _sure(self, place: Place, held: Digest, most: int | None) -> View:
+        """A view that gives nothing up, or that was found twice."""
+        before = None
+        for _ in range(TRIES):
+            view = await self._look(place, held, most)
+            if view.verdict not in ahead.DRASTIC or view.evidence == before:
+                return view
+            before = view.evidence
+        raise _changing()
 
     async def _look(self, place: Place, held: Digest, most: int | None) -> View:
         found, down = None, None
@@ -133,7 +149,7 @@ class Arbiter:
         Raises:
             StateLostError: if that is not this saver's to accept.
         """
-        spell = view.hot.spell if view.hot is not None else None
+        spell = view.spell
         assert self._outbox is not None  # or nobody would have said so
         if view.verdict is Verdict.DISCARD and spell is not None:
             await self._outbox.discard(place, spell.token, spell.head.digest)
@@ -155,7 +171,7 @@ class Arbiter:
     async def accept(self, place: Place, view: View) -> None:
         """Goes on from what is left after a loss, and reports it."""
         assert self._outbox is not None
-        spell = view.hot.spell if view.hot is not None else None
+        spell = view.spell
         # It is reported first: who dies in between must not take the report along.
         if view.verdict is Verdict.SUSPECT and spell is not None:
             self._report(place, view, "Redis was restarted and may have lost the last of it")
@@ -169,14 +185,14 @@ class Arbiter:
 
     async def accept_loss(self, place: Place) -> bool:
         """Accepts a loss of this head if there is one; tells whether there was."""
-        views = [await self._look(place, b"", -1) for _ in range(2)]
-        if any(view.verdict not in (Verdict.GONE, Verdict.SUSPECT) for view in views):
+        view = await self._sure(place, b"", -1)
+        if view.verdict not in (Verdict.GONE, Verdict.SUSPECT):
             return False
-        await self.accept(place, views[1])
+        await self.accept(place, view)
         return True
 
     def _lost(self, place: Place, view: View) -> StateLostError:
-        spell = view.hot.spell if view.hot is not None else None
+        spell = view.spell
         suspect = view.verdict is Verdict.SUSPECT and spell is not None
         return StateLostError(
             thread=place.thread.id,
@@ -191,3 +207,7 @@ class Arbiter:
 
     def _emit(self, place: Place, kind: Kind, checkpoint: str | None, detail: str) -> None:
         self._shared.events.emit(kind, detail, place=place, checkpoint=checkpoint)
+
+
+def _changing() -> UnavailableError:
+    return UnavailableError("redis", "what it holds kept changing while it was compared")

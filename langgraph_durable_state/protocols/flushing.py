@@ -248,13 +248,8 @@ class Flusher:
             if still is None or still.first != one.out.first:
                 one.at = len(one.out.entries)  # erased, or flushed by another
                 return
-            marked = await self._durable.mark_ahead(place, entry.token, [entry.token])
-            if marked is None or marked[1] != entry.token:
+            if await self._mark(place, entry.token):
                 return
-            if await self._outbox.guard(place, entry.token):
-                return
-            # The spell is gone and this is what it left: nobody reads it from the hot tier.
-            await self._durable.clear_ahead(place, entry.token)
         item = entry.item
         if isinstance(item, Put):
             item = replace(item, spell=marks[place][0] if place in marks else None)
@@ -266,6 +261,18 @@ class Flusher:
         one.done(entry, advanced=False)
         if isinstance(item, Put) and isinstance(outcome, (Lost, ParentGone)) and not entry.refused:
             self._report(item, outcome)
+
+    async def _mark(self, place: Place, token: bytes) -> bool:
+        """Marks the durable head for a spell that goes on; False if the spell is gone: its entries
+        are flushed without a mark then, which without a spell would say that something is lost."""
+        spell = (await self._outbox.peek(place, b"")).spell
+        if spell is None or spell.token != token:
+            return False
+        marked = await self._durable.mark_ahead(place, token, [token])
+        ours = marked is not None and marked[1] == token
+        if ours and not await self._outbox.guard(place, token):
+            await self._durable.clear_ahead(place, token)  # another flushed and ended it meanwhile
+        return True
 
     def _report(self, put: Put, outcome: Outcome) -> None:
         kept = isinstance(outcome, Lost) and outcome.kept

@@ -29,6 +29,10 @@ logger = logging.getLogger("langgraph_durable_state")
 PAGE = 200
 """Records copied per round trip, without their chunks: some 200 KB."""
 
+DELETIONS = 3
+"""A put beside a deletion may begin a spell after each round of it, which then has no mark; after
+the last one a flush marks it again."""
+
 TRIES = 5
 """A prune of a thread whose head moves meanwhile starts again; five times, then it gives up."""
 
@@ -46,9 +50,15 @@ class Upkeep:
         # Namespaces that only the hot tier knows of are found once they are in the durable one.
         await self._flusher.settle(thread)
         ahead = await self._durable.delete_thread(thread)
-        if await self._flusher.erase(thread, list(ahead), needed=any(ahead.values())):
-            # What a flush under way had taken before may have been stored in between.
-            await self._durable.delete_thread(thread)
+        for _ in range(DELETIONS):
+            marked = any(ahead.values())
+            if not await self._flusher.erase(thread, list(ahead), needed=marked):
+                return
+            # A flush under way may have stored what it had taken before, or a put marked a head:
+            # its spell must not be left without the mark.
+            ahead = await self._durable.delete_thread(thread)
+            if not any(ahead.values()):
+                return
 
     async def delete_for_runs(
         self, serializer: Serializer, tenant: str, run_ids: Sequence[str]

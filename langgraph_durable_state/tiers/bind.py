@@ -82,6 +82,27 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
     )
 
 
+def keep(put: Put, refused: bool) -> tuple[object, ...]:
+    return (
+        put.place.thread.key,
+        put.place.ns,
+        put.id,
+        put.parent,
+        put.digest,
+        put.record,
+        put.metadata,
+        keys.packed(put.numbers),
+        *chunks(put.chunks),
+        put.refers,
+        put.size,
+        refused,
+        put.base,
+        put.mark,
+        arrays.bigint(put.fence),
+        arrays.byteas(put.consumed) if put.consumed else None,
+    )
+
+
 def write_rows(writes: Sequence[tuple[str, WriteRow]]) -> tuple[arrays.Array, ...]:
     return (
         arrays.texts(ns for ns, _ in writes),

@@ -14,6 +14,7 @@ from ..ports import Sql
 from ..words import (
     Advance,
     ChunkRow,
+    Claim,
     Digest,
     Fenced,
     Found,
@@ -129,25 +130,7 @@ class PostgresTier(PostgresLeases):
         return Standing(*(await self._sql.fetch("standing", params))[0])
 
     async def keep_aside(self, put: Put, refused: bool) -> int | None:
-        params = (
-            put.place.thread.key,
-            put.place.ns,
-            put.id,
-            put.parent,
-            put.digest,
-            put.record,
-            put.metadata,
-            keys.packed(put.numbers),
-            *bind.chunks(put.chunks),
-            put.refers,
-            put.size,
-            refused,
-            put.base,
-            put.mark,
-            arrays.bigint(put.fence),
-            arrays.byteas(put.consumed) if put.consumed else None,
-        )
-        rows = await self._sql.fetch("keep", params)
+        rows = await self._sql.fetch("keep", bind.keep(put, refused))
         return rows[0][0] if rows else None
 
     async def _store_differing(self, item: PutWrites, first: set[tuple[Any, ...]]) -> Outcome:
@@ -340,6 +323,7 @@ class PostgresTier(PostgresLeases):
                 ("commit", bind.commit(*_sorted_out(batch))),
             ],
             go_on=lambda found: len(found) == len(advances),
+            then=lambda rows: _left(batch, rows[1]),
         )
         return await self._told(batch, rows[1]) if len(rows) > 1 else None
 
@@ -374,6 +358,27 @@ class PostgresTier(PostgresLeases):
             steps.append(("copy_thread", bind.thread(target)))
             steps.append(("copy_heads", (target.key, *bind.pairs(heads))))
         await self._sql.transaction(steps)
+
+
+def _left(
+    batch: Sequence[Put | PutWrites], rows: Sequence[tuple[Any, ...]]
+) -> list[tuple[str, tuple[object, ...]]]:
+    """What stores the rest of a batch of which the batch statement returned `rows`: the puts that
+    did not win, and the batches that were not their task's first."""
+    puts, writes = _sorted_out(batch)
+    won = {row[0] for row in rows if row[0] is not None and row[1] is not None}
+    first = {row[8:12] for row in rows if row[0] is None and not row[7]}
+    aside = [put for ord, put in enumerate(puts, 1) if ord not in won]
+    later = [
+        (item, row)
+        for item in writes
+        for row in item.rows
+        if row.slot == 0 and (item.place.thread.key, item.place.ns, item.id, row.task) not in first
+    ]
+    return [
+        *(("keep", bind.keep(put, put.claim is not Claim.ASIDE)) for put in aside),
+        *(("differ", bind.one_write(i, row, differing_slot(row.digest))) for i, row in later),
+    ]
 
 
 def _sorted_out(batch: Sequence[Put | PutWrites]) -> tuple[list[Put], list[PutWrites]]:

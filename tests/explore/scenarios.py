@@ -37,14 +37,14 @@ class Stored(Scenario):
     durable: type[MemoryDurable] = MemoryDurable
     options: Mapping[str, Any] = {"hot_reads": "never"}
 
-    def saver(self) -> Any:
+    def saver(self, **options: Any) -> Any:
         """A saver of another process over the same stores."""
         return memory_saver(
             self.world,
             durable=self.durable,
             auto_setup=False,
             compression="none",
-            **self.options,
+            **{**self.options, **options},
         )
 
     def __init__(self) -> None:

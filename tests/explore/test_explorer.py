@@ -21,7 +21,7 @@ from langgraph_durable_state.words import (
     PutWrites,
     Thread,
 )
-from tests.explore import leases, removals, scenarios
+from tests.explore import behind, leases, removals, scenarios
 from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
 from tests.explore.scenarios import Stored
 
@@ -51,6 +51,28 @@ LEAST: Mapping[type[Stored], int] = {
     scenarios.HotFails: 2**5,
     scenarios.HotFailsBesideReader: comb(7, 2),
     scenarios.LostAnswer: 1 + 2 * 2,
+    # Behind, all are apart. A flush takes, asks how far it is, flushes, and acknowledges: 4 steps
+    # for each wave, the second of one batch needs 2.
+    behind.FlushBesidePut: comb(8 + 3, 3),
+    behind.FlushBesideFlush: comb(8, 4),
+    behind.FlushBesideFlushOfTwo: comb(12, 6),
+    behind.FlushBesideDelete: comb(4 + 7, 4),
+    behind.WritesBesideFlush: comb(4 + 2, 2),
+    # The loser looks at both tiers, drains, and is kept: 7 steps after the winner's one.
+    behind.TwoPutsBehind: 2 * 8,
+    # Both begin the spell in three steps.
+    behind.TwoPutsBegin: comb(6, 3),
+    behind.TwoFirstPutsBehind: comb(6, 3),
+    # Who writes through drains as well.
+    behind.ThroughBesideBehind: comb(10, 4),
+    behind.PutBesideEnd: comb(3 + 1, 1),
+    behind.PutBesideDelete: comb(7 + 3, 3),
+    behind.PutBesideWritesBehind: comb(6, 3),
+    # Redis is lost at any of the steps of a run.
+    behind.LossBesidePut: 8,
+    behind.LossBesidePutOnOpen: 6,
+    behind.AcceptedLossBesidePut: 8,
+    behind.AcceptedLossBesidePutOnOpen: 6,
     # Two steps to read and one more if the copy is gone; deletion, drop, commit, raise.
     removals.ReadBesideDelete: comb(6, 2),
     # The next holder takes the lease, reads and puts. If it takes it before the last of a holder's
@@ -69,6 +91,31 @@ LEAST: Mapping[type[Stored], int] = {
     leases.HotTakeOverBesideLoss: 6 * comb(6, 1),
     leases.HotTakeOverBesideFirstPutAndLoss: 6 * comb(6, 1),
 }
+
+
+LONG = (behind.ThroughBesideBegin, behind.ReadBesideEnd, behind.FlushOfQueued, behind.EndOfQueued)
+"""Thousands of schedules each."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("scenario", LONG, ids=lambda s: s.__name__)
+def test_every_schedule_of_the_long(scenario: type[Stored]) -> None:
+    print(f"{scenario.__name__}: {explore(scenario)} schedules")
+
+
+FOUND = [
+    # A slow flusher marked the head for a spell that another had flushed and ended meanwhile.
+    (behind.EndOfQueued, ",".join(4 * "0" + 20 * "1" + 11 * "0")),
+    # It had looked before, and then reported as a loss what the other had stored.
+    (behind.EndOfQueued, ",".join(3 * "0" + 20 * "1" + 6 * "0")),
+]
+
+
+@pytest.mark.parametrize(("scenario", "schedule"), FOUND)
+def test_what_was_found_once(scenario: type[Stored], schedule: str) -> None:
+    """The schedules of long scenarios after which something did not hold once."""
+    replay(scenario, schedule)
 
 
 @pytest.mark.parametrize("scenario", LEAST, ids=lambda s: s.__name__)

@@ -230,8 +230,8 @@ SELECT c.seq, c.digest, c.refused, nullif(h.id, '')
   LEFT JOIN {schema}.head h ON (h.tk, h.ns) = (k.tk, k.ns)
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
--- keep: Stores a checkpoint beside the head, at the next place in the order; not if the lease was
--- taken over that it was made under.
+-- keep: Stores a checkpoint beside the head, at the next place in the order, unless one of its id is
+-- there; not if the lease was taken over that it was made under.
 WITH parent AS MATERIALIZED (
   SELECT true FROM {schema}.checkpoint
    WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea
@@ -245,6 +245,8 @@ WITH parent AS MATERIALIZED (
 ), next AS (
   UPDATE {schema}.head SET seq = seq + 1
    WHERE (tk, ns) = ($1, $2) AND ($12 IS NULL OR EXISTS (SELECT FROM parent))
+     AND NOT EXISTS (
+       SELECT FROM {schema}.checkpoint c WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text))
      AND ($17 IS NULL OR EXISTS (SELECT FROM fence))
   RETURNING seq
 ), chunks AS (
@@ -254,7 +256,7 @@ WITH parent AS MATERIALIZED (
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
 INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, meta, chunks, size, refused)
-SELECT $1, $2, $3::text, next.seq, $4::text, $5::bytea, $6::bytea, $7::text::jsonb, $8::bytea,
+SELECT $1, $2, $3, next.seq, $4::text, $5::bytea, $6::bytea, $7::text::jsonb, $8::bytea,
        $13::int, $14::boolean
   FROM next
 ON CONFLICT (tk, ns, id) DO NOTHING
