@@ -109,7 +109,9 @@ class MemoryOutbox:
             return Cold(token, token)
         closing = spell is not None and spell.phase is Phase.CLOSING
         previous = spell.token if spell is not None and closing else b""
-        spells[spot(place)] = HotSpell(token, Phase.OPENING, previous, server=self._world.server)
+        spells[spot(place)] = HotSpell(
+            token, Phase.OPENING, previous, server=self._world.server, at=self._world.now
+        )
         spells[spot(place)].at = self._world.now
         return Cold(token, previous)
 
@@ -293,11 +295,10 @@ class MemoryOutbox:
             spell = self._world.spells.get(spot(place))
             if spell is None or spell.token != token:
                 return False
-            if spell.phase is Phase.OPEN:
-                if self._world.outboxes.get(place.thread.key):
-                    return False
-                if self._world.now - spell.at < quiet:
-                    return False
+            if spell.phase is Phase.OPEN and self._world.outboxes.get(place.thread.key):
+                return False
+            if spell.phase is not Phase.CLOSING and self._world.now - spell.at < quiet:
+                return False
             spell.phase = Phase.CLOSING
             return True
 

@@ -10,7 +10,7 @@ from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
 from ..events import Kind
 from ..health import HeadCacheHealth
-from ..words import Digest, Place, Put, PutWrites
+from ..words import Digest, Place, Put, PutWrites, Thread
 from .leases import Leases
 from .reading import Reader
 from .runs import Register
@@ -84,6 +84,9 @@ class Unflushed(Protocol):
     def add(self, item: Put | PutWrites, guarded: bool) -> None:
         """The hot tier took this; wakes whoever flushes in the background. Of what is not guarded
         only this process knows, if the hot tier loses it."""
+
+    def threads(self) -> Sequence[Thread]:
+        """Those of which this process knows."""
 
 
 @dataclass(frozen=True, slots=True)

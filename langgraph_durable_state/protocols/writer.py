@@ -49,10 +49,10 @@ from .drafting import (
     request,
     same,
 )
-from .flushing import Flusher
 from .leasing import fence_of, lose
 from .reading import config_of
 from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
+from .settling import Settler
 from .shared import Known, Shared
 
 
@@ -75,7 +75,7 @@ class Writer:
         commits: Commits,
         copies: Copies,
         behind: Behind | None,
-        flusher: Flusher,
+        flusher: Settler,
     ) -> None:
         self._shared = shared
         self._policy = shared.policy

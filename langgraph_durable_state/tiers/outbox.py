@@ -12,6 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from ..decisions import keys, outgoing
+from ..decisions.codec import Unsound
+from ..errors import CorruptionError
 from ..ports import Scripts
 from ..words import (
     Answer,
@@ -164,7 +166,17 @@ class RedisOutbox:
         if answer is None:
             return None
         first, left, *entries = answer
-        return Outgoing(int(first), tuple(map(outgoing.read_entry, entries)), int(left))
+        try:
+            read = tuple(map(outgoing.read_entry, entries))
+        except Unsound as found:
+            raise CorruptionError(
+                thread=thread.id or thread.key.hex,
+                namespace="",
+                checkpoint="in the outbox",
+                channel=None,
+                detail=found.detail,
+            ) from found
+        return Outgoing(int(first), read, int(left))
 
     async def ack(
         self,
