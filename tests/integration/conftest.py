@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from langgraph_durable_state.drivers import background
 from tests.cases import FACES, TIERS, Face, Store
 from tests.conftest import MakePostgres, MakeValkey
 from tests.integration.outages import Pair
@@ -48,6 +49,16 @@ async def hot_store(
 ) -> Store:
     """Both tiers, read back on one face from Redis."""
     return Store(postgres_url, redis_url, face, "hot", ends_in_loop)
+
+
+@pytest.fixture(params=["write_through", "write_behind"])
+def policy_store(
+    request: pytest.FixtureRequest, hot_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    """`hot_store` under both write policies; what Redis is ahead in ends soon, and often."""
+    monkeypatch.setattr(background, "QUIET", 0.05)
+    hot_store.options = {"write_policy": request.param}
+    return hot_store
 
 
 @pytest.fixture
