@@ -28,7 +28,7 @@ class Operations:
     def health(self) -> Health:
         """How the tiers are: state, since when and why, and what this process holds.
 
-        Each tier is asked in one round trip, for no longer than its own time-out; one that failed
+        Each tier is asked shortly, for no longer than its own time-out at a time; one that failed
         a moment ago is not asked. It raises for no outage, and needs no tables.
 
         Raises:

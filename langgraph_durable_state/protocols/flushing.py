@@ -1,4 +1,5 @@
-"""Brings what the hot tier holds alone to Postgres: in order, at least once, idempotent.
+"""Brings what the hot tier holds alone to Postgres: in order, and each entry of a spell once,
+however many flush it, since how far it is flushed is stored in the same transaction.
 
 A drained put that finds the durable head moved is kept beside it and reported, never dropped.
 """
