@@ -106,9 +106,9 @@ def test_every_schedule_of_the_long(scenario: type[Stored]) -> None:
 
 FOUND = [
     # A slow flusher marked the head for a spell that another had flushed and ended meanwhile.
-    (behind.EndOfQueued, ",".join(4 * "0" + 20 * "1" + 11 * "0")),
+    (behind.EndOfQueued, ",".join(4 * "0" + 23 * "1" + 11 * "0")),
     # It had looked before, and then reported as a loss what the other had stored.
-    (behind.EndOfQueued, ",".join(3 * "0" + 20 * "1" + 6 * "0")),
+    (behind.EndOfQueued, ",".join(3 * "0" + 23 * "1" + 6 * "0")),
 ]
 
 
