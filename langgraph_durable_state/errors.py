@@ -122,13 +122,16 @@ class UnavailableError(DurableStateError):
 
     Attributes:
         tier: ``"postgres"`` or ``"redis"``.
+        sent: whether what was asked may have been done all the same. Not if the tier had failed
+            a moment ago and was not asked.
     """
 
     retryable = True
 
-    def __init__(self, tier: str, detail: str) -> None:
+    def __init__(self, tier: str, detail: str, *, sent: bool = True) -> None:
         super().__init__(f"{tier} could not be reached: {detail}")
         self.tier = tier
+        self.sent = sent
 
 
 class StateLostError(DurableStateError):

@@ -118,7 +118,15 @@ def test_what_was_found_once(scenario: type[Stored], schedule: str) -> None:
     replay(scenario, schedule)
 
 
-@pytest.mark.parametrize("scenario", LEAST, ids=lambda s: s.__name__)
+SLOW = {behind.FlushBesideDelete}
+"""Half a minute each, or more."""
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(s, marks=pytest.mark.long if s in SLOW else ()) for s in LEAST],
+    ids=lambda s: s.__name__,
+)
 def test_every_schedule_of(scenario: type[Stored]) -> None:
     """What must hold holds after each."""
     count = explore(scenario)
