@@ -16,6 +16,7 @@ from . import __version__
 from .errors import (
     ConflictError,
     CorruptionError,
+    DurableStateError,
     StateLostError,
     UnavailableError,
     UsageError,
@@ -236,7 +237,7 @@ def _follow(saver: DurableSaver, timeout: float) -> None:
             try:
                 threads += saver.flush(timeout, everyone=True)
                 failed = ""
-            except UnavailableError as error:
+            except DurableStateError as error:
                 failed = f"; waiting: {error}"
             line.update(f"{threads} threads flushed{failed}")
             time.sleep(FOLLOW_PAUSE)

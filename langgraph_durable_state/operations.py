@@ -10,7 +10,7 @@ from .drivers.background import QUIET
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
-from .errors import UnavailableError
+from .errors import DurableStateError, UnavailableError
 from .health import Health
 from .words import Place, Thread
 
@@ -28,7 +28,7 @@ class Operations:
     def health(self) -> Health:
         """How the tiers are: state, since when and why, and what this process holds.
 
-        Each tier is asked in one round trip, for no longer than its own time-out; one that failed
+        Each tier is asked shortly, for no longer than its own time-out at a time; one that failed
         a moment ago is not asked. It raises for no outage, and needs no tables.
 
         Raises:
@@ -58,6 +58,7 @@ class Operations:
         Raises:
             UnavailableError: if a tier cannot be reached, or it takes longer; all is still in
                 Redis then, and is flushed later.
+            CorruptionError: if what is in Redis cannot be read; all other threads were flushed.
         """
         return run(self._flush_blocking(timeout, everyone))
 
@@ -74,16 +75,21 @@ class Operations:
         left = background.unflushed()
         if everyone and driver.outbox is not None:
             marked = await driver.flusher.left_behind(1_000_000, time.time())
-            keyed = [Thread("", "", key) for key in await driver.outbox.threads()]
-            left = dict.fromkeys((*marked, *keyed), 0) | left
+            left = dict.fromkeys((*marked, *await driver.flusher.unmarked()), 0) | left
+        failed: DurableStateError | None = None
         for done, (thread, number) in enumerate(left.items()):
             if time.monotonic() > until:
                 raise UnavailableError(
                     "postgres", f"{len(left) - done} threads are not flushed after {timeout:g} s"
                 )
-            await self._drain(driver, thread, number)
-            if everyone:
-                await driver.flusher.end_quiet(thread, QUIET)
+            try:
+                await self._drain(driver, thread, number)
+                if everyone:
+                    await driver.flusher.end_quiet(thread, QUIET)
+            except DurableStateError as error:
+                failed = failed or error  # of one thread; the others are flushed all the same
+        if failed is not None:
+            raise failed
         return len(left)
 
     def _flush_at_end(self) -> None:
@@ -95,8 +101,14 @@ class Operations:
     async def _end_all(self) -> None:
         driver = await self._faces.blocking()
         background = self._faces.background
+        failed: DurableStateError | None = None
         for thread, number in background.unflushed().items():
-            await self._drain(driver, thread, number)
+            try:
+                await self._drain(driver, thread, number)
+            except DurableStateError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
         for thread in background.open_threads():
             try:
                 await driver.flusher.end_quiet(thread, 0.0)

@@ -89,8 +89,12 @@ class Settings:
             queues=queues,
             accepts_loss=self.on_hot_lost == "accept",
             stale_reads=self.stale_reads,
-            secured=self.wait_aof is not None or not (behind or queues),
+            secured=self._secured if behind or queues else 2,
         )
+
+    @property
+    def _secured(self) -> int:
+        return 0 if self.wait_aof is None else 1 + (self.wait_aof[1] > 0)
 
     @property
     def hot_from(self) -> int | None:

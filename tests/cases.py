@@ -14,6 +14,7 @@ import redis
 from langgraph.checkpoint.base import empty_checkpoint
 
 from langgraph_durable_state import DurableSaver, UnavailableError
+from tests.servers import wait_until
 
 FACES = ["native", "blocking"]
 
@@ -84,11 +85,14 @@ class Store:
         self.redis_url = redis_url
         self.face = face
         self.tier = tier
+        self.options: dict[str, Any] = {}
+        """Of every saver."""
         self._ends = ends
 
     def open(self, kind: type[DurableSaver] = DurableSaver, **options: Any) -> DurableSaver:
         """A fresh saver that keeps every head in Redis, closed after the test."""
-        saver = kind(self.postgres_url, self.redis_url, **({"hot_reads": "always"} | options))
+        options = {"hot_reads": "always"} | self.options | options
+        saver = kind(self.postgres_url, self.redis_url, **options)
         self._ends.push_async_callback(saver.aclose)
         return saver
 
@@ -113,7 +117,10 @@ class Store:
             yield self.reader()
 
     def flush_redis(self) -> None:
-        """Empty Redis."""
+        """Empty Redis, once it holds nothing alone."""
+        if self.options.get("write_policy") == "write_behind":
+            marked = "SELECT 1 FROM durable_state.head WHERE ahead IS NOT NULL"
+            wait_until(lambda: not self.query(marked), "the end of what Redis is ahead in")
         with redis.Redis.from_url(self.redis_url) as client:
             client.flushdb()
 

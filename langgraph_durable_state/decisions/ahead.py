@@ -127,7 +127,9 @@ def of_hot(found: HotFound, durable: Digest | None) -> Hot:
     if spell is None:
         return Hot.COPY if found.digest else Hot.NOTHING
     if spell.phase is not Phase.OPEN:
-        return Hot.IDLE
+        # One that was opening may have been open when its server was lost.
+        gone = spell.phase is Phase.OPENING and spell.restarted
+        return Hot.NOTHING if gone else Hot.IDLE
     if durable is None:
         return Hot.AHEAD
     fits = spell.base is None or durable in (spell.base, *spell.chain)

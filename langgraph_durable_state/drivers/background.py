@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import DurableStateError
-from ..protocols.flushing import THREADS, Flusher
+from ..protocols.settling import THREADS, Settler
 from ..words import Put, PutWrites, Thread
 from .blocking import run
 
@@ -28,6 +28,10 @@ LINGER = 0.01
 
 LOOK = 5.0
 """Seconds between two looks for what other processes left behind, and how old that must be."""
+
+SEARCH = 60.0
+"""Seconds between two searches of Redis for outboxes, which look at all of its keys; one follows
+each outage as well."""
 
 PAUSES = (0.25, 0.5, 1.0, 2.0)
 """Seconds to wait after a flush that failed, once, twice and so on."""
@@ -42,7 +46,7 @@ class Background:
         flusher: opens the blocking face's flusher; set before anything can be added.
     """
 
-    flusher: Callable[[], Flusher]
+    flusher: Callable[[], Settler]
 
     def __init__(self) -> None:
         self._begin()
@@ -59,6 +63,7 @@ class Background:
         self._count = 0
         self._failures = 0
         self._looked = 0.0
+        self._searched = -SEARCH
 
     def reset(self) -> None:
         """Starts over in a forked child: what the parent acknowledged the parent flushes."""
@@ -102,6 +107,10 @@ class Background:
         number that grows."""
         with self._lock:
             return dict(self._dirty)
+
+    def threads(self) -> list[Thread]:
+        """Those of `unflushed`."""
+        return list(self.unflushed())
 
     @property
     def idle(self) -> bool:
@@ -147,6 +156,7 @@ class Background:
                     exc_info=not known,
                 )
             self._failures += 1
+            self._searched = -SEARCH  # others may have died meanwhile, with what they had queued
             return PAUSES[min(self._failures, len(PAUSES)) - 1], True
         self._failures = 0
         busy = self._idle or self._dirty
@@ -175,6 +185,10 @@ class Background:
             return
         self._looked = now
         left = run(self.flusher().left_behind(THREADS, time.time() - LOOK))
+        if now - self._searched >= SEARCH:
+            # A queue that Postgres was not told of is found by its key only.
+            left += run(self.flusher().unmarked())
+            self._searched = now
         with self._lock:
             for thread in left:
                 if thread not in self._dirty:

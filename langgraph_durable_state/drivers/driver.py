@@ -14,8 +14,8 @@ from ..protocols.arbiter import Arbiter
 from ..protocols.behind import Behind
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
-from ..protocols.flushing import Flusher
 from ..protocols.leasing import Leasing
+from ..protocols.settling import Settler
 from ..protocols.shared import Shared
 from ..protocols.upkeep import Upkeep
 from ..protocols.writer import Writer
@@ -68,7 +68,7 @@ class Driver:
         self.outbox = outbox
         self.copies = copies = Copies(hot, shared)
         self.arbiter = Arbiter(shared, durable, outbox)
-        self.flusher = Flusher(shared, durable, outbox)
+        self.flusher = Settler(shared, durable, outbox, self.arbiter)
         self.leasing = Leasing(shared, durable, outbox)
         behind = None
         if outbox is not None:

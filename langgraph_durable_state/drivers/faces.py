@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import ClosedError, UnavailableError, UsageError
-from ..protocols.flushing import Flusher
+from ..protocols.settling import Settler
 from ..protocols.shared import Shared
 from ..settings import Settings
 from . import clients
@@ -61,7 +61,7 @@ class Faces:
         self._begin()
         _ALL.add(self)
 
-    def _flusher(self) -> Flusher:
+    def _flusher(self) -> Settler:
         return run(self._open_blocking()).flusher
 
     def _begin(self) -> None:
@@ -182,10 +182,10 @@ class Faces:
         await self.close_blocking()
 
 
-def _weakly(method: weakref.WeakMethod[Callable[[], Flusher]]) -> Callable[[], Flusher]:
+def _weakly(method: weakref.WeakMethod[Callable[[], Settler]]) -> Callable[[], Settler]:
     """A method that does not keep its object alive."""
 
-    def call() -> Flusher:
+    def call() -> Settler:
         found = method()
         if found is None:
             raise ClosedError()

@@ -55,11 +55,11 @@ class MemoryOutbox:
 
     Args:
         world: what the tiers hold.
-        secured: whether a restart loses nothing that this saver acknowledges.
+        secured: what loses nothing that this saver acknowledges; see `Policy`.
         bound: entries that a thread's outbox may hold.
     """
 
-    def __init__(self, world: World, secured: bool = False, bound: int = 1_000) -> None:
+    def __init__(self, world: World, secured: int = 0, bound: int = 1_000) -> None:
         self._world = world
         self._bound = bound
         self._secured = secured
@@ -93,9 +93,10 @@ class MemoryOutbox:
         if spell is not None and spell.phase is Phase.OPEN:
             if spell.server != self._world.server:
                 return Unfit.RESTARTED
-            spell.secured &= self._secured
+            spell.secured = min(spell.secured, self._secured)
             return spell
-        if spell is not None and spell.phase is Phase.OPENING:
+        here = spell is not None and spell.server == self._world.server
+        if spell is not None and spell.phase is Phase.OPENING and here:
             if opened is None or spell.token != token:
                 return Cold(spell.token, spell.previous)
             spell.phase, spell.server = Phase.OPEN, self._world.server
@@ -104,8 +105,14 @@ class MemoryOutbox:
             spell.marked, spell.secured = opened.marked, self._secured
             spell.at = self._world.now
             return spell
-        previous = spell.token if spell else b""
-        spells[spot(place)] = HotSpell(token, Phase.OPENING, previous, server=self._world.server)
+        if spell is not None and spell.token == token:
+            return Cold(token, token)
+        closing = spell is not None and spell.phase is Phase.CLOSING
+        previous = spell.token if spell is not None and closing else b""
+        spells[spot(place)] = HotSpell(
+            token, Phase.OPENING, previous, server=self._world.server, at=self._world.now
+        )
+        spells[spot(place)].at = self._world.now
         return Cold(token, previous)
 
     def _full(self, place: Place) -> bool:
@@ -222,7 +229,7 @@ class MemoryOutbox:
             spell.base,
             spell.chain,
             spell.marked,
-            spell.secured,
+            spell.secured > 0,
             restarted,
         )
 
@@ -288,11 +295,10 @@ class MemoryOutbox:
             spell = self._world.spells.get(spot(place))
             if spell is None or spell.token != token:
                 return False
-            if spell.phase is Phase.OPEN:
-                if self._world.outboxes.get(place.thread.key):
-                    return False
-                if self._world.now - spell.at < quiet:
-                    return False
+            if spell.phase is Phase.OPEN and self._world.outboxes.get(place.thread.key):
+                return False
+            if spell.phase is not Phase.CLOSING and self._world.now - spell.at < quiet:
+                return False
             spell.phase = Phase.CLOSING
             return True
 

@@ -116,7 +116,7 @@ class HotSpell:
     base: Digest | None = b""
     chain: tuple[Digest, ...] = ()
     marked: bool = True
-    secured: bool = True
+    secured: int = 0
     server: int = 0
     at: float = 0.0
 

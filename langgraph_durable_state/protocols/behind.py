@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..decisions import keys
+from ..decisions import codec, keys
 from ..decisions.ahead import Verdict
+from ..decisions.codec import Unsound
 from ..decisions.serializing import Serializer
 from ..errors import UnavailableError
 from ..ports import Durable, Outbox
@@ -19,6 +20,7 @@ from ..words import (
     Cold,
     Fenced,
     Head,
+    HotFound,
     Kept,
     Lost,
     Opened,
@@ -33,7 +35,7 @@ from ..words import (
     Won,
 )
 from .arbiter import Arbiter, View
-from .drafting import QUEUED, Draft
+from .drafting import QUEUED, Draft, same
 from .flushing import Flusher
 from .runs import Run
 from .shared import Shared
@@ -77,6 +79,8 @@ class Behind:
             StateLostError: if what the hot tier held alone is gone.
         """
         place = made.put.place
+        if made.put.claim is Claim.ANY and (there := await self._already(made.put)) is not None:
+            return made, there
         token, opened, whole = keys.token(), None, False
         for _ in range(TRIES):
             item = made.put if made.put.covered else made.whole(self._shared.blobs).put
@@ -88,7 +92,9 @@ class Behind:
                 guarded = not isinstance(answer, Won) or answer.guarded
                 self._shared.unflushed.add(item, guarded)
                 return made, answer
-            if isinstance(answer, Cold):
+            if isinstance(answer, Cold) and answer.token == answer.previous:
+                token = keys.token()  # somebody is closing the spell of that name
+            elif isinstance(answer, Cold):
                 token, whole = answer.token, True
                 found = await self._open(made.put, answer, _claimed(made.put))
                 if isinstance(found, Fenced):
@@ -103,10 +109,25 @@ class Behind:
             elif answer is Unfit.FENCED:
                 return made, Fenced()
             else:
-                outcome = await self._settled(made, answer)
+                outcome = await self._settled(made, answer, serializer)
                 if outcome is not None:
                     return made, outcome
         raise UnavailableError("redis", "the state of the thread kept changing")
+
+    async def _already(self, put: Put) -> Won | None:
+        """A fork whose answer was lost: made again, it would take the head back from others. What
+        is no longer in the hot tier's chain is durable, which is therefore asked afterwards."""
+        spell = (await self._outbox.peek(put.place, b"")).spell
+        if spell is not None and put.digest in spell.chain:
+            return Won(spell.head.seq, repeated=True, guarded=spell.marked)
+        try:
+            found = await self._durable.read(put.place, put.id, b"", None)
+        except UnavailableError:
+            return None
+        row = found.row if found is not None else None
+        if row is None or row.digest != put.digest or row.refused:
+            return None
+        return Won(row.seq, repeated=True)
 
     def _step(self, made: Draft, whole: bool) -> Step:
         """How the copy of the hot head is to follow."""
@@ -136,13 +157,13 @@ class Behind:
         await self._arbiter.view(place, b"", -1)
         return None
 
-    async def _settled(self, made: Draft, answer: object) -> Outcome | None:
+    async def _settled(self, made: Draft, answer: object, serializer: Serializer) -> Outcome | None:
         """What becomes of a put that is not on the hot head; None if it is to be tried again."""
         view = await self._arbiter.view(made.put.place, b"", -1)
         if answer is Unfit.RESTARTED and view.verdict is not Verdict.UNVERIFIED:
             return None
         if view.down is not None:
-            return await self._refuse(made, view)
+            return await self._refuse(made, view, serializer)
         await self._flusher.drain(made.put.place.thread)
         whole = made.whole(self._shared.blobs).put
         outcome = (await self._durable.commit([replace(whole, spell=view.mark)]))[0]
@@ -153,7 +174,7 @@ class Behind:
             await self._outbox.discard(whole.place, spell.token, b"")
         return outcome
 
-    async def _refuse(self, made: Draft, view: View) -> Outcome | None:
+    async def _refuse(self, made: Draft, view: View, serializer: Serializer) -> Outcome | None:
         """Keeps a put that lost while Postgres cannot be asked; None if it has not lost to what is
         there now: the spell was adopted meanwhile, say."""
         spell = view.hot.spell if view.hot is not None else None
@@ -163,13 +184,28 @@ class Behind:
             return Won(spell.head.seq, repeated=True, guarded=spell.marked)
         if _fits(made.put, spell):
             return None
-        whole = made.whole(self._shared.blobs)
-        step = Step(b"", ())
-        kept = await self._outbox.append(whole.put, step, spell.token, None, refused=True)
-        if kept is Unfit.FENCED:
-            return Fenced()
-        self._shared.unflushed.add(whole.put, spell.marked)
-        return Lost(spell.head.id or None, kept=isinstance(kept, Kept))
+        if view.hot is not None and self._is_there(made, view.hot, serializer):
+            return Won(spell.head.seq, repeated=True, guarded=spell.marked)
+        whole = made.whole(self._shared.blobs).put
+        kept = await self._outbox.append(whole, Step(b"", ()), spell.token, None, refused=True)
+        if isinstance(kept, Kept):
+            self._shared.unflushed.add(whole, spell.marked)
+            return Lost(spell.head.id or None)
+        if isinstance(kept, Won):
+            return kept
+        return Fenced() if kept is Unfit.FENCED else Lost(spell.head.id or None, kept=False)
+
+    def _is_there(self, made: Draft, hot: HotFound, serializer: Serializer) -> bool:
+        """Whether the hot head is this put, taken before under another mark."""
+        row = hot.row
+        if row is None or row.id != made.put.id:
+            return False
+        try:
+            chunks = self._shared.reader.chunks(hot.chunks)
+            record = codec.read_record(made.put.place, row, chunks, self._shared.blobs)
+        except Unsound:
+            return False
+        return same(record, made.record, serializer)
 
     # -- writes ------------------------------------------------------------------------------
 
@@ -186,7 +222,9 @@ class Behind:
             if isinstance(answer, Stored):
                 self._shared.unflushed.add(item, answer.guarded)
                 return answer
-            if isinstance(answer, Cold):
+            if isinstance(answer, Cold) and answer.token == answer.previous:
+                token = keys.token()  # somebody is closing the spell of that name
+            elif isinstance(answer, Cold):
                 token = answer.token
                 found = await self._open(item, answer, _left_at(run))
                 if isinstance(found, Fenced):

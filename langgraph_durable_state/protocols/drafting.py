@@ -66,6 +66,18 @@ class Request:
         return replace(self, checkpoint=checkpoint, metadata=dict(self.metadata))
 
 
+def same(one: Record, other: Record, serializer: Serializer) -> bool:
+    """Whether two records are one checkpoint, but for how they say that they were stored."""
+    return _unmarked(one, serializer) == _unmarked(other, serializer)
+
+
+def _unmarked(record: Record, serializer: Serializer) -> Digest:
+    metadata = serializer.loads(record.metadata.tag, record.metadata.data)
+    if metadata.pop(DEGRADED, None) is None:
+        return record.digest()
+    return replace(record, metadata=serializer.dumps(metadata, "metadata")).digest()
+
+
 def exits(config: Mapping[str, Any]) -> bool:
     """Whether a graph's config says ``durability="exit"``."""
     return bool(config["configurable"].get("__pregel_durability") == "exit")

@@ -21,9 +21,9 @@ from . import history
 from .arbiter import Arbiter, View
 from .copies import Copies
 from .drafting import HOT_LOST, QUEUED
-from .flushing import Flusher
 from .reading import united
 from .runs import Run
+from .settling import Settler
 from .shared import Known, Shared
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
@@ -54,7 +54,7 @@ class Engine:
         durable: Durable,
         copies: Copies,
         arbiter: Arbiter,
-        flusher: Flusher,
+        flusher: Settler,
     ) -> None:
         self._shared = shared
         self._reader = shared.reader

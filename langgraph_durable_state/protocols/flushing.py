@@ -1,4 +1,5 @@
-"""Brings what the hot tier holds alone to Postgres: in order, at least once, idempotent.
+"""Brings what the hot tier holds alone to Postgres: in order, and each entry of a spell once,
+however many flush it, since how far it is flushed is stored in the same transaction.
 
 A drained put that finds the durable head moved is kept beside it and reported, never dropped.
 """
@@ -12,9 +13,8 @@ from functools import partial
 from itertools import takewhile
 
 from ..decisions import keys
-from ..decisions.codec import Unsound
 from ..decisions.outgoing import NEVER
-from ..errors import DurableStateError, EvolutionError, UnavailableError
+from ..errors import DurableStateError, UnavailableError
 from ..ports import Durable, Outbox
 from ..words import (
     Advance,
@@ -33,14 +33,11 @@ from ..words import (
 )
 from .shared import Shared
 
-BATCH = 64
+BATCH = 256
 """Entries of one thread that are taken at once."""
 
 ROUND = 32
 """Threads that are flushed together."""
-
-THREADS = 1_000
-"""Marked heads that are looked at in one go."""
 
 
 Marks = Mapping[Place, tuple[bytes, int]]
@@ -112,6 +109,7 @@ class Flusher:
         self._durable = durable
         self._hot = outbox
         self._holder = keys.token()
+        self._failing: set[Thread] = set()
 
     @property
     def _outbox(self) -> Outbox:
@@ -134,9 +132,8 @@ class Flusher:
                 return
 
     async def flush(self, threads: Sequence[Thread]) -> list[Thread]:
-        """Flushes a round of several threads together; those that have more are returned.
-
-        One that cannot be flushed for a reason of its own holds up no other: that is an event.
+        """Flushes a round of several threads together; those that have more are returned, and those
+        that could not be flushed for a reason of their own, which is an event.
 
         Raises:
             UnavailableError: if either tier cannot be reached.
@@ -147,20 +144,32 @@ class Flusher:
         return more
 
     async def _flush_round(self, threads: Sequence[Thread]) -> list[Thread]:
+        """One node of a cluster that is down holds up no threads but its own."""
         taken, more = [], []
+        down: UnavailableError | None = None
         for thread in threads:
             try:
                 out = await self._outbox.take(thread, self._holder, BATCH)
-            except (Unsound, EvolutionError) as error:
+            except UnavailableError as error:
+                down = error
+                more.append(thread)
+                continue
+            except DurableStateError as error:
                 self._failed(thread, error)
+                more.append(thread)
                 continue
             if out is None:
                 more.append(thread)
             elif out.entries:
                 taken.append(Taken(thread, out))
-        for one in await self._stored(taken):
+        if down is not None and len(more) == len(threads):
+            raise down
+        stored = await self._stored(taken)
+        more += [one.thread for one in taken if one not in stored]
+        for one in stored:
             if await self._ack(one, self._holder):
                 more.append(one.thread)
+            self._failing.discard(one.thread)
         return more
 
     async def _stored(self, taken: Sequence[Taken]) -> Sequence[Taken]:
@@ -177,10 +186,11 @@ class Flusher:
         return [one for each in taken for one in await self._stored([each])]
 
     def _failed(self, thread: Thread, error: Exception) -> None:
-        """What is in the outbox stays there; the outbox of its thread is looked at again when
-        something is added to it, or its mark is found."""
-        named = thread if thread.id else replace(thread, id=thread.key.hex)
-        self._shared.events.emit("flush_failed", str(error), place=Place(named, ""))
+        """What is in the outbox stays there, and is tried again; it is said once."""
+        if thread not in self._failing:
+            self._failing.add(thread)
+            named = thread if thread.id else replace(thread, id=thread.key.hex)
+            self._shared.events.emit("flush_failed", str(error), place=Place(named, ""))
 
     async def _ack(self, taken: Taken, holder: bytes) -> int:
         out = taken.out
@@ -242,25 +252,36 @@ class Flusher:
     async def _store_stray(self, one: Taken, entry: Entry, marks: Marks) -> None:
         """An entry whose spell the durable head is not marked with: the head could not be reached
         when the spell began, or was set back, or the spell has lost, or the thread is gone."""
-        place = entry.item.place
-        if place not in marks and (place, entry.token) not in one.dead:
+        place, known = entry.item.place, (entry.item.place, entry.token) in one.dead
+        if not known:
             still = await self._outbox.take(one.thread, b"", 1)
             if still is None or still.first != one.out.first:
                 one.at = len(one.out.entries)  # erased, or flushed by another
                 return
-            if await self._mark(place, entry.token):
+            if place not in marks and await self._mark(place, entry.token):
                 return
-        item = entry.item
-        if isinstance(item, Put):
-            item = replace(item, spell=marks[place][0] if place in marks else None)
-            if place in marks or (place, entry.token) in one.dead:
-                item = replace(item, claim=Claim.HEAD, expected=NEVER)
-        outcome = (await self._durable.commit([item]))[0]
+        item = await self._aside(entry, marks, dead=known)
+        outcome = (await self._durable.commit([item]))[0] if item is not None else None
         if isinstance(outcome, Ahead):
             return  # marked meanwhile: look again
         one.done(entry, advanced=False)
         if isinstance(item, Put) and isinstance(outcome, (Lost, ParentGone)) and not entry.refused:
             self._report(item, outcome)
+
+    async def _aside(self, entry: Entry, marks: Marks, dead: bool) -> Put | PutWrites | None:
+        """What of a stray entry may be stored: a put beside the head, unless the head is still the
+        one that it advanced; of writes no special one over another, which may be newer."""
+        item = entry.item
+        if isinstance(item, Put):
+            mark = marks.get(item.place)
+            item = replace(item, spell=mark[0] if mark is not None else None)
+            if mark is not None or dead or item.claim is not Claim.HEAD:
+                item = replace(item, claim=Claim.HEAD, expected=NEVER)
+            return item
+        page = await self._durable.rest(item.place, [item.id], (), ())
+        there = {(row.task, row.slot) for row in page.writes.get((item.place.ns, item.id), ())}
+        rows = tuple(r for r in item.rows if r.slot >= 0 or (r.task, r.slot) not in there)
+        return replace(item, rows=rows) if rows else None
 
     async def _mark(self, place: Place, token: bytes) -> bool:
         """Marks the durable head for a spell that goes on; False if the spell is gone: its entries
@@ -285,114 +306,3 @@ class Flusher:
             return
         detail = f"Redis had acknowledged {put.id}, and what it is made from is gone"
         self._shared.events.emit("state_lost", detail, place=put.place, checkpoint=actual)
-
-    # -- before a thread is read or changed as a whole ---------------------------------------
-
-    async def settle(self, thread: Thread) -> None:
-        """Makes a thread's acknowledged state durable, if the hot tier may be ahead of it.
-
-        Raises:
-            UnavailableError: if that cannot be done, or not be known.
-        """
-        asks = self._hot is not None and self._shared.policy.asks_hot
-        if asks or await self._durable.ahead(thread.key, 1):
-            try:
-                await self.drain(thread)
-            except UnavailableError as error:
-                if error.tier != "redis" or not await self._ignorable(thread):
-                    raise
-
-    async def _ignorable(self, thread: Thread) -> bool:
-        """Whether a thread may be taken as Postgres has it, though Redis cannot be asked."""
-        return self._shared.policy.accepts_loss or not await self._durable.ahead(thread.key, 1)
-
-    async def settle_all(self) -> None:
-        """The same for every thread."""
-        for waiting in await self._durable.ahead(None, THREADS):
-            await self.settle(waiting.place.thread)
-
-    async def end(self, thread: Thread) -> None:
-        """Flushes a thread and ends its spells; one that goes on meanwhile stays open."""
-        await self.settle(thread)
-        for waiting in await self._durable.ahead(thread.key, THREADS):
-            await self.close(waiting.place, waiting.token, 0.0)
-
-    async def erase(self, thread: Thread, namespaces: Sequence[str], needed: bool) -> bool:
-        """Removes all that the hot tier holds of these namespaces of a thread that is gone; whether
-        it can have held something alone.
-
-        Raises:
-            UnavailableError: if it cannot be reached, and is `needed`: what it held alone would be
-                in its outbox for ever.
-        """
-        if self._hot is None and not needed:
-            return False
-        try:
-            await self._outbox.erase(thread, sorted({"", *namespaces}))
-        except UnavailableError:
-            if needed:
-                raise
-        return needed or self._shared.policy.asks_hot
-
-    async def end_quiet(self, thread: Thread, quiet: float) -> None:
-        """Ends the spells of a thread for which nothing came for `quiet` seconds."""
-        for waiting in await self._durable.ahead(thread.key, THREADS):
-            await self.close(waiting.place, waiting.token, quiet)
-
-    async def namespaces(self, thread: Thread) -> list[str]:
-        """Those of a thread in which the hot tier may be ahead, whether Postgres was told or not.
-
-        Raises:
-            UnavailableError: if either tier cannot be reached.
-        """
-        waiting = await self._durable.ahead(thread.key, THREADS)
-        heads = await self._durable.heads(thread)
-        out = await self._outbox.take(thread, b"", THREADS)
-        entries = out.entries if out is not None else ()
-        found = (w.place.ns for w in waiting), (e.item.place.ns for e in entries)
-        return sorted({*heads, *found[0], *found[1]})
-
-    async def left_behind(self, limit: int, before: float) -> list[Thread]:
-        """The threads whose heads were marked before then (seconds of the epoch)."""
-        found = await self._durable.ahead(None, limit)
-        return list(dict.fromkeys(w.place.thread for w in found if w.since < before))
-
-    async def missing(self, items: Sequence[Put | PutWrites]) -> None:
-        """Reports those of these items that are not durable: nobody else knows of them."""
-        for item in items:
-            found = await self._durable.read(item.place, item.id, b"", None)
-            there = found is not None and found.row is not None
-            if isinstance(item, PutWrites):
-                page = await self._durable.rest(item.place, [item.id], (), ())
-                stored = page.writes.get((item.place.ns, item.id), ())
-                there = {row.task for row in item.rows} <= {row.task for row in stored}
-            if not there:
-                head = await self._durable.read(item.place, None, b"", -1)
-                self._shared.events.emit(
-                    "state_lost",
-                    f"Redis took {item.id} while Postgres was down, and no longer has it",
-                    place=item.place,
-                    checkpoint=head.head.id if head else None,
-                )
-
-    async def waits(self) -> list[tuple[int, float]]:
-        """Of each thread that has something to flush, how many entries, and for how many seconds
-        the oldest waits.
-
-        Raises:
-            UnavailableError: if the hot tier cannot be reached.
-        """
-        try:
-            threads = await self.left_behind(THREADS, float("inf"))
-        except UnavailableError:
-            threads = [Thread("", "", key) for key in await self._outbox.threads()]
-        found = [await self._outbox.depth(thread) for thread in threads]
-        return [(depth, age) for depth, age in found if depth]
-
-    async def close(self, place: Place, token: bytes, quiet: float) -> bool:
-        """Ends a spell in which nothing came for `quiet` seconds; tells whether it did."""
-        if not await self._outbox.close(place, token, quiet):
-            return False
-        await self._durable.clear_ahead(place, token)
-        await self._outbox.forget(place, token)
-        return True

@@ -10,7 +10,7 @@ from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
 from ..events import Kind
 from ..health import HeadCacheHealth
-from ..words import Digest, Place, Put, PutWrites
+from ..words import Digest, Place, Put, PutWrites, Thread
 from .leases import Leases
 from .reading import Reader
 from .runs import Register
@@ -85,6 +85,9 @@ class Unflushed(Protocol):
         """The hot tier took this; wakes whoever flushes in the background. Of what is not guarded
         only this process knows, if the hot tier loses it."""
 
+    def threads(self) -> Sequence[Thread]:
+        """Those of which this process knows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -95,15 +98,16 @@ class Policy:
         queues: the hot tier acknowledges while Postgres is down.
         accepts_loss: go on from the durable head where what the hot tier held alone is gone.
         stale_reads: serve the head last seen while neither tier can be asked.
-        secured: what is acknowledged is on the hot tier's disk, or durable, so that a restart loses
-            nothing.
+        secured: 1 if what is acknowledged is on the hot tier's disk, so that a restart loses
+            nothing; 2 if it is on a replica's as well, or durable, so that a fail-over does not
+            either; 0 if neither.
     """
 
     write_behind: bool = False
     queues: bool = False
     accepts_loss: bool = False
     stale_reads: bool = False
-    secured: bool = False
+    secured: int = 0
 
     @property
     def asks_hot(self) -> bool:

@@ -16,13 +16,19 @@ from ..decisions.codec import Blobs, Record, Unsound
 from ..decisions.matching import Chunk
 from ..decisions.rechaining import Rechained
 from ..decisions.serializing import Serializer
-from ..errors import ConflictError, UsageError
+from ..errors import (
+    ConflictError,
+    CorruptionError,
+    EvolutionError,
+    StateLostError,
+    UsageError,
+)
 from ..ports import Durable
 from ..words import Head, Listing, Page, Place, RecordRow, Thread, WriteRow
 from . import history
 from .copies import Copies
-from .flushing import Flusher
 from .reading import corrupt
+from .settling import Settler
 
 logger = logging.getLogger("langgraph_durable_state")
 
@@ -40,15 +46,18 @@ TRIES = 5
 class Upkeep:
     """Upkeep over one driver's tiers."""
 
-    def __init__(self, durable: Durable, copies: Copies, flusher: Flusher, blobs: Blobs) -> None:
+    def __init__(self, durable: Durable, copies: Copies, flusher: Settler, blobs: Blobs) -> None:
         self._durable = durable
         self._copies = copies
         self._flusher = flusher
         self._blobs = blobs
 
     async def delete_thread(self, thread: Thread) -> None:
-        # Namespaces that only the hot tier knows of are found once they are in the durable one.
-        await self._flusher.settle(thread)
+        try:
+            # Namespaces that only the hot tier knows of are found once they are in the durable one.
+            await self._flusher.settle(thread)
+        except (CorruptionError, EvolutionError, StateLostError) as error:
+            logger.warning("thread %r is deleted as it is: %s", thread.id, error)
         ahead = await self._durable.delete_thread(thread)
         for _ in range(DELETIONS):
             marked = any(ahead.values())

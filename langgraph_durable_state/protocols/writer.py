@@ -47,11 +47,12 @@ from .drafting import (
     draft_writes,
     exits,
     request,
+    same,
 )
-from .flushing import Flusher
 from .leasing import fence_of, lose
 from .reading import config_of
 from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
+from .settling import Settler
 from .shared import Known, Shared
 
 
@@ -74,7 +75,7 @@ class Writer:
         commits: Commits,
         copies: Copies,
         behind: Behind | None,
-        flusher: Flusher,
+        flusher: Settler,
     ) -> None:
         self._shared = shared
         self._policy = shared.policy
@@ -166,11 +167,14 @@ class Writer:
         made, outcome, hot = await self._stored(made, serializer, hot, durably)
         if isinstance(outcome, Fenced):
             raise self._fenced(made.put, made.run)
-        if isinstance(outcome, Lost):
-            raise _lost(made, outcome)
         known = Known(made.record, made.put.digest)
-        if isinstance(outcome, Won) and outcome.repeated:
-            known = await self._load(made.put.place, made.put.id) or known
+        if isinstance(outcome, Lost):
+            there = None if outcome.kept else await self._there(made, serializer)
+            if there is None:
+                raise _lost(made, outcome)
+            known, outcome = there, Won(0, repeated=True)
+        elif isinstance(outcome, Won) and outcome.repeated:
+            known = await self._as_stored(made.put) or known
         self._shared.recent.put((made.put.place, made.put.id), known)
         if isinstance(outcome, Won):
             self._won(made, known, outcome, hot)
@@ -184,6 +188,22 @@ class Writer:
         if run is not None:
             run.conflict = error
         return error
+
+    async def _as_stored(self, put: Put) -> Known | None:
+        """A put that was there already, perhaps under other chunk numbers, if Postgres tells."""
+        try:
+            return await self._load(put.place, put.id)
+        except UnavailableError:
+            return None
+
+    async def _there(self, made: Draft, serializer: Serializer) -> Known | None:
+        """A put that is stored under another mark, since its first answer was lost; None if it is
+        not: it was refused, or is not the same."""
+        found = await self._durable.read(made.put.place, made.put.id, b"", None)
+        if found is None or found.row is None or found.row.refused:
+            return None
+        record = self._shared.reader.record(made.put.place, found.row, found.chunks)
+        return Known(record, found.row.digest) if same(record, made.record, serializer) else None
 
     def _won(self, made: Draft, known: Known, outcome: Won, hot: bool) -> None:
         self._shared.register.settled(made.put.place, made.put.parent)
@@ -214,8 +234,11 @@ class Writer:
                 raise
             if error.tier != "postgres":
                 raise
-            made = made.marked(serializer, self._shared.blobs, QUEUED)
-            return await self._stored_hot(self._behind, made, serializer, durably=False)
+            marked = made.marked(serializer, self._shared.blobs, QUEUED)
+            found = await self._stored_hot(self._behind, marked, serializer, durably=False)
+            if isinstance(found[1], Lost):
+                raise  # what Postgres was sent may still be stored there: nobody can say it lost
+            return found
         if not isinstance(outcome, Ahead):
             return made, outcome, False
         if self._behind is not None and down is None:

@@ -12,6 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from ..decisions import keys, outgoing
+from ..decisions.codec import Unsound
+from ..errors import CorruptionError
 from ..ports import Scripts
 from ..words import (
     Answer,
@@ -48,6 +50,8 @@ _UNFIT = {
 _PHASES = {b"opening": Phase.OPENING, b"open": Phase.OPEN, b"closing": Phase.CLOSING}
 _UNKNOWN = b"?"
 _DIGEST = 16
+_EXCUSED = {b"restarted": b"1", b"promoted": b"2"}
+"""How secured a spell must be for what happened to its server to have lost nothing of it."""
 
 LEASE = 10_000
 """Milliseconds after which another may flush a thread whose flusher died; flushing twice does no
@@ -66,15 +70,15 @@ class RedisOutbox:
         prefix: stands before every key.
         ttl: seconds that a copy lives once its spell has ended.
         bound: entries that a thread's outbox may hold.
-        secured: whether a restart loses nothing that this saver acknowledges.
+        secured: what loses nothing that this saver acknowledges; see `Policy`.
     """
 
-    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int, secured: bool) -> None:
+    def __init__(self, scripts: Scripts, prefix: str, ttl: int, bound: int, secured: int) -> None:
         self._scripts = scripts
         self._prefix = prefix
         self._ttl = ttl
         self._bound = bound
-        self._secured = "1" if secured else ""
+        self._secured = str(secured)
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -162,7 +166,17 @@ class RedisOutbox:
         if answer is None:
             return None
         first, left, *entries = answer
-        return Outgoing(int(first), tuple(map(outgoing.read_entry, entries)), int(left))
+        try:
+            read = tuple(map(outgoing.read_entry, entries))
+        except Unsound as found:
+            raise CorruptionError(
+                thread=thread.id or thread.key.hex,
+                namespace="",
+                checkpoint="in the outbox",
+                channel=None,
+                detail=found.detail,
+            ) from found
+        return Outgoing(int(first), read, int(left))
 
     async def ack(
         self,
@@ -252,7 +266,7 @@ def _answer(answer: Sequence[Any]) -> Answer:
 
 
 def _spell(fields: Sequence[Any]) -> Spell | None:
-    token, phase, previous, id, seq, digest, base, chain, marked, secured, restarted = fields
+    token, phase, previous, id, seq, digest, base, chain, marked, secured, since, _ = fields
     if token is None:
         return None
     known = digest if digest != _UNKNOWN else b""
@@ -264,6 +278,6 @@ def _spell(fields: Sequence[Any]) -> Spell | None:
         None if base == _UNKNOWN else base,
         tuple(chain[i : i + _DIGEST] for i in range(0, len(chain), _DIGEST)),
         marked == b"1",
-        secured == b"1",
-        restarted == b"1",
+        (secured or b"0") >= _EXCUSED.get(since, b"0"),
+        bool(since),
     )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from langgraph_durable_state import DurableSaver
+from langgraph_durable_state.drivers import background
 from tests.calls import Open
 from tests.cases import FACES, TIERS, Face, Store, close_anyway
 from tests.conftest import MakePostgres, MakeValkey
@@ -51,6 +52,16 @@ async def hot_store(
 ) -> Store:
     """Both tiers, read back on one face from Redis."""
     return Store(postgres_url, redis_url, face, "hot", ends_in_loop)
+
+
+@pytest.fixture(params=["write_through", "write_behind"])
+def policy_store(
+    request: pytest.FixtureRequest, hot_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    """`hot_store` under both write policies; what Redis is ahead in ends soon, and often."""
+    monkeypatch.setattr(background, "QUIET", 0.05)
+    hot_store.options = {"write_policy": request.param}
+    return hot_store
 
 
 @pytest.fixture

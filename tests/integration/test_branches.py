@@ -93,7 +93,7 @@ def asking(turns: Turns) -> Callable[[Any], Any]:
 @pytest.mark.parametrize("channel", STATES)
 @pytest.mark.parametrize("durability", DURABILITIES)
 async def test_two_runs_resumed_at_one_checkpoint_are_two_branches(
-    hot_store: Store, channel: str, durability: Any
+    policy_store: Store, channel: str, durability: Any
 ) -> None:
     """Each reads its own items, though both wrote for one task of one checkpoint."""
     turns = Turns()
@@ -102,7 +102,7 @@ async def test_two_runs_resumed_at_one_checkpoint_are_two_branches(
     def graph(saver: Any) -> Any:
         return row_of(saver, STATES[channel], **nodes)
 
-    shown = hot_store.face(graph(hot_store.open()))
+    shown = policy_store.face(graph(policy_store.open()))
     await shown.invoke({"items": ["start"]}, at())
     asked = at(id=id_of((await shown.get_state(at())).config))
 
@@ -117,9 +117,9 @@ async def test_two_runs_resumed_at_one_checkpoint_are_two_branches(
 
     own = {who: ["start", f"{who}{LONG}", f"after {who}"] for who in "ab"}
     assert [own["a"], own["b"]] == [result["items"] for result in results]
-    assert await read_everywhere(hot_store, graph, at()) == {"items": own["b"], "who": "b"}
-    for hot_store.tier in TIERS:
-        reader = hot_store.face(graph(hot_store.open_reader()))
+    assert await read_everywhere(policy_store, graph, at()) == {"items": own["b"], "who": "b"}
+    for policy_store.tier in TIERS:
+        reader = policy_store.face(graph(policy_store.open_reader()))
         seen = {"a": 0, "b": 0}
         for found in await reader.get_state_history(at()):
             who = found.values.get("who")
@@ -220,42 +220,42 @@ def graph_of_runs(saver: Any) -> Any:
 
 @pytest.mark.parametrize("doomed", [["r2"], ["r1"], ["r1", "r2"]], ids="+".join)
 async def test_a_head_reads_the_same_after_runs_before_it_were_deleted(
-    hot_store: Store, caplog: pytest.LogCaptureFixture, doomed: list[str]
+    policy_store: Store, caplog: pytest.LogCaptureFixture, doomed: list[str]
 ) -> None:
     """What its DeltaChannel is made from stays, and the log says so."""
-    saver = hot_store.open()
-    shown = hot_store.face(saver)
-    graph, items = await three_runs(hot_store, saver)
-    before = hot_store.counts()["checkpoint"]
+    saver = policy_store.open()
+    shown = policy_store.face(saver)
+    graph, items = await three_runs(policy_store, saver)
+    before = policy_store.counts()["checkpoint"]
     with caplog.at_level(logging.WARNING, logger="langgraph_durable_state"):
         await shown.delete_for_runs(doomed)
     said = [r.getMessage() for r in caplog.records]
     assert len(said) == 1
     assert "checkpoints of thread 't' stay" in said[0]
-    assert hot_store.counts()["checkpoint"] <= before
-    assert (await hot_store.face(graph).get_state(at())).values["items"] == items
-    assert await read_everywhere(hot_store, graph_of_runs, at()) == {"items": items}
-    await hot_store.face(graph).invoke({"items": ["on"]}, at())
+    assert policy_store.counts()["checkpoint"] <= before
+    assert (await policy_store.face(graph).get_state(at())).values["items"] == items
+    assert await read_everywhere(policy_store, graph_of_runs, at()) == {"items": items}
+    await policy_store.face(graph).invoke({"items": ["on"]}, at())
     expected = [*items, "on", f"a{LONG}"]
-    assert await read_everywhere(hot_store, graph_of_runs, at()) == {"items": expected}
+    assert await read_everywhere(policy_store, graph_of_runs, at()) == {"items": expected}
 
 
-async def test_a_head_that_goes_back_reads_as_it_did_then(hot_store: Store) -> None:
+async def test_a_head_that_goes_back_reads_as_it_did_then(policy_store: Store) -> None:
     """The runs that go are the last and one before: the second's head is made from the first's."""
-    saver = hot_store.open()
-    _, items = await three_runs(hot_store, saver)
-    await hot_store.face(saver).delete_for_runs(["r1", "r3"])
-    assert await read_everywhere(hot_store, graph_of_runs, at()) == {"items": items[:4]}
+    saver = policy_store.open()
+    _, items = await three_runs(policy_store, saver)
+    await policy_store.face(saver).delete_for_runs(["r1", "r3"])
+    assert await read_everywhere(policy_store, graph_of_runs, at()) == {"items": items[:4]}
 
 
 async def test_nothing_stays_of_runs_that_were_all_deleted(
-    hot_store: Store, caplog: pytest.LogCaptureFixture
+    policy_store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    saver = hot_store.open()
-    await three_runs(hot_store, saver)
+    saver = policy_store.open()
+    await three_runs(policy_store, saver)
     with caplog.at_level(logging.WARNING, logger="langgraph_durable_state"):
-        await hot_store.face(saver).delete_for_runs(["r1", "r2", "r3"])
-    assert hot_store.counts() == dict.fromkeys(hot_store.counts(), 0)
+        await policy_store.face(saver).delete_for_runs(["r1", "r2", "r3"])
+    assert policy_store.counts() == dict.fromkeys(policy_store.counts(), 0)
     assert caplog.records == []
 
 

@@ -235,65 +235,70 @@ CONTESTS = [
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize(("action", "thread", "durability"), CONTESTS)
 async def test_of_two_runs_from_one_head_exactly_one_advances_it(
-    hot_store: Store, action: str, thread: str, durability: Any, channel: str
+    policy_store: Store, action: str, thread: str, durability: Any, channel: str
 ) -> None:
     """The other gets a ConflictError within two nodes, and nothing it did is mixed in."""
-    contest = Contest(hot_store, action, thread, channel, durability)
+    contest = Contest(policy_store, action, thread, channel, durability)
 
     winner, loser, error = told_apart(await contest.both())
 
     if durability != "exit":
         assert [r for r, _ in contest.race.ran].count(loser) <= 2
-    assert contest.after(winner) == await items_everywhere(hot_store, contest.state, at())
+    assert contest.after(winner) == await items_everywhere(policy_store, contest.state, at())
     assert ("t", "", contest.head) == (error.thread, error.namespace, error.expected)
-    head = await hot_store.reader().get_tuple(at())
+    head = await policy_store.reader().get_tuple(at())
     assert head.metadata["run"] == winner
     assert [w for w in head.pending_writes if loser in str(w[2])] == []
 
 
 @pytest.mark.parametrize(("action", "thread", "durability"), CONTESTS)
 async def test_the_first_refused_checkpoint_of_a_loser_can_be_read(
-    hot_store: Store, action: str, thread: str, durability: Any
+    policy_store: Store, action: str, thread: str, durability: Any
 ) -> None:
     """By the id that its error tells, with what the loser had then and nothing of the winner's."""
-    contest = Contest(hot_store, action, thread, "delta", durability)
+    contest = Contest(policy_store, action, thread, "delta", durability)
     _, loser, error = told_apart(await contest.both())
     assert error.refused is not None
-    refused = await hot_store.reader().get_tuple(at(id=error.refused))
+    refused = await policy_store.reader().get_tuple(at(id=error.refused))
     assert (loser, error.refused) == (refused.metadata["run"], id_of(refused.config))
-    items = await items_everywhere(hot_store, contest.state, at(id=error.refused)) or []
+    items = await items_everywhere(policy_store, contest.state, at(id=error.refused)) or []
     if action == "input" and durability != "exit":  # the input is not yet applied
         assert {"items": [f"{loser}:in"]} == refused.checkpoint["channel_values"]["__start__"]
         assert contest.before == items
     else:
         done = len(contest.after(loser)) if durability == "exit" else len(contest.before) + 1
         assert contest.after(loser)[:done] == items
-    assert error.refused in [id_of(found.config) for found in await hot_store.reader().list(at())]
+    assert error.refused in [
+        id_of(found.config) for found in await policy_store.reader().list(at())
+    ]
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("durability", DURABILITIES)
 async def test_the_thread_goes_on_after_a_conflict(
-    hot_store: Store, durability: Any, channel: str
+    policy_store: Store, durability: Any, channel: str
 ) -> None:
     """The next run starts from what the winner left, in the same process and in another."""
-    contest = Contest(hot_store, "input", "old", channel, durability)
+    contest = Contest(policy_store, "input", "old", channel, durability)
     winner, _, _ = told_apart(await contest.both())
     expected = contest.after(winner)
-    for graph in (contest.graph, hot_store.face(chain_graph(hot_store.open(), contest.state))):
+    for graph in (
+        contest.graph,
+        policy_store.face(chain_graph(policy_store.open(), contest.state)),
+    ):
         await graph.invoke({"items": ["more"]}, at(), durability=durability)
         expected += ["more", *(f"None:{n}" for n in NODES)]
-    assert expected == await items_everywhere(hot_store, contest.state, at())
+    assert expected == await items_everywhere(policy_store, contest.state, at())
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("durability", ["sync", "async"])
 @pytest.mark.parametrize("thread", ["old", "new"])
 async def test_an_update_beside_a_run_makes_the_run_stop(
-    hot_store: Store, thread: str, durability: Any, channel: str
+    policy_store: Store, thread: str, durability: Any, channel: str
 ) -> None:
     """Whoever puts first wins; a run in the middle of a node is told at its next put."""
-    saver = hot_store.open(RacingSaver)
+    saver = policy_store.open(RacingSaver)
     inside, go_on, told = threading.Event(), threading.Event(), threading.Event()
 
     class Pausing(Race):
@@ -311,7 +316,7 @@ async def test_an_update_beside_a_run_makes_the_run_stop(
                 (go_on if node == "n1" else told).wait()
 
     saver.race = race = Pausing(0)
-    graph = hot_store.face(chain_graph(saver, STATES[channel], race))
+    graph = policy_store.face(chain_graph(saver, STATES[channel], race))
     before = []
     if thread == "old":
         await graph.invoke({"items": ["seed"]}, at(), durability="sync")
@@ -320,7 +325,7 @@ async def test_an_update_beside_a_run_makes_the_run_stop(
         graph.invoke({"items": ["a:in"]}, as_run("a"), durability=durability)
     )
     await asyncio.to_thread(inside.wait)
-    other = hot_store.face(chain_graph(hot_store.open(), STATES[channel]))
+    other = policy_store.face(chain_graph(policy_store.open(), STATES[channel]))
 
     async def input_is_stored() -> bool:
         return (await other.get_state(at())).next == ("n1",)
@@ -332,17 +337,17 @@ async def test_an_update_beside_a_run_makes_the_run_stop(
         await running
     assert len(race.ran) <= 3  # the one it was in, and two
     expected = [*before, "a:in", "update"]
-    assert expected == await items_everywhere(hot_store, STATES[channel], at())
+    assert expected == await items_everywhere(policy_store, STATES[channel], at())
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("thread", ["old", "new"])
 async def test_rerun_on_conflict_makes_both_runs_land(
-    hot_store: Store, thread: str, durability: Any, channel: str
+    policy_store: Store, thread: str, durability: Any, channel: str
 ) -> None:
     """One after the other, each whole: the loser runs again once the winner is through."""
-    contest = Contest(hot_store, "input", thread, channel, durability)
+    contest = Contest(policy_store, "input", thread, channel, durability)
     await contest.prepare()
     through = {run: threading.Event() for run in "ab"}
     tries = dict.fromkeys("ab", 0)
@@ -364,7 +369,7 @@ async def test_rerun_on_conflict_makes_both_runs_land(
         through[run].set()
 
     async def insistent(run: str) -> None:
-        if hot_store.face.native:
+        if policy_store.face.native:
             await arerun_on_conflict(lambda: natively(run))
         else:
             await asyncio.to_thread(rerun_on_conflict, lambda: blocking(run))
@@ -375,7 +380,7 @@ async def test_rerun_on_conflict_makes_both_runs_land(
     first, second = sorted("ab", key=tries.__getitem__)
     theirs = contest.after(second)[len(contest.before) :]
     expected = [*contest.after(first), *theirs]
-    assert expected == await items_everywhere(hot_store, contest.state, at())
+    assert expected == await items_everywhere(policy_store, contest.state, at())
 
 
 @pytest.mark.parametrize("action", ["input", "resume"])
@@ -397,10 +402,10 @@ async def test_on_conflict_fork_is_langgraphs_own_behaviour(
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-async def test_updating_an_old_checkpoint_is_no_conflict(hot_store: Store, channel: str) -> None:
+async def test_updating_an_old_checkpoint_is_no_conflict(policy_store: Store, channel: str) -> None:
     """It is a deliberate fork: it becomes the head, and the branch it left stays readable."""
     state = STATES[channel]
-    graph = hot_store.face(chain_graph(hot_store.open(), state))
+    graph = policy_store.face(chain_graph(policy_store.open(), state))
     await graph.invoke({"items": ["seed"]}, at())
     history = await graph.get_state_history(at())
     whole = ["seed", *(f"None:{n}" for n in NODES)]
@@ -410,11 +415,11 @@ async def test_updating_an_old_checkpoint_is_no_conflict(hot_store: Store, chann
     old = next(s for s in history if s.values.get("items") == whole[:3])
     for word in ("first", "second"):
         await graph.update_state(old.config, {"items": [word]}, "n6")
-        assert [*whole[:3], word] == await items_everywhere(hot_store, state, at())
-    assert whole == await items_everywhere(hot_store, state, history[0].config)
+        assert [*whole[:3], word] == await items_everywhere(policy_store, state, at())
+    assert whole == await items_everywhere(policy_store, state, history[0].config)
     await graph.invoke({"items": ["more"]}, at())
     expected = [*whole[:3], "second", "more", *whole[1:]]
-    assert expected == await items_everywhere(hot_store, state, at())
+    assert expected == await items_everywhere(policy_store, state, at())
 
 
 # -- what must not conflict -------------------------------------------------------------------
@@ -453,7 +458,7 @@ async def settled(store: Store, build: Any) -> list[str]:
     return told[0]  # type: ignore[no-any-return]
 
 
-async def test_interrupts_and_resumes(hot_store: Store, state: Any, durability: Any) -> None:
+async def test_interrupts_and_resumes(policy_store: Store, state: Any, durability: Any) -> None:
     """Two questions in one node and one in the next, each answered by a process of its own."""
 
     def ask(_: Any) -> Any:
@@ -466,12 +471,12 @@ async def test_interrupts_and_resumes(hot_store: Store, state: Any, durability: 
         return simple(state, saver, ask, confirm)
 
     for given in ({"items": ["in"]}, *(Command(resume=r) for r in ("r1", "r2", "r3"))):
-        graph = hot_store.face(build(hot_store.open()))
+        graph = policy_store.face(build(policy_store.open()))
         await graph.invoke(given, at(), durability=durability)
-    assert await settled(hot_store, build) == ["in", "r1", "r2", "r3"]
+    assert await settled(policy_store, build) == ["in", "r1", "r2", "r3"]
 
 
-async def test_an_answer_with_an_update(hot_store: Store, state: Any, durability: Any) -> None:
+async def test_an_answer_with_an_update(policy_store: Store, state: Any, durability: Any) -> None:
     """`Command(resume=…, update=…)`: the update comes first, once."""
 
     def ask(_: Any) -> Any:
@@ -480,14 +485,14 @@ async def test_an_answer_with_an_update(hot_store: Store, state: Any, durability
     def build(saver: Any) -> Any:
         return simple(state, saver, ask)
 
-    graph = hot_store.face(build(hot_store.open()))
+    graph = policy_store.face(build(policy_store.open()))
     await graph.invoke({"items": ["in"]}, at(), durability=durability)
     command = Command(resume="answer", update={"items": ["update"]})
     await graph.invoke(command, at(), durability=durability)
-    assert await settled(hot_store, build) == ["in", "update", "answer"]
+    assert await settled(policy_store, build) == ["in", "update", "answer"]
 
 
-async def test_several_questions_at_once(hot_store: Store, state: Any, durability: Any) -> None:
+async def test_several_questions_at_once(policy_store: Store, state: Any, durability: Any) -> None:
     """Parallel branches that each wait for a human, answered one by one and then together."""
 
     def build(saver: Any) -> Any:
@@ -497,18 +502,18 @@ async def test_several_questions_at_once(hot_store: Store, state: Any, durabilit
             builder.add_edge(START, name)
         return builder.compile(checkpointer=saver)
 
-    graph = hot_store.face(build(hot_store.open()))
+    graph = policy_store.face(build(policy_store.open()))
     await graph.invoke({"items": []}, at(), durability=durability)
     waiting = {i.value: i.id for i in (await graph.get_state(at())).interrupts}
     await graph.invoke(Command(resume={waiting["y"]: "2"}), at(), durability=durability)
     rest = {waiting["x"]: "1", waiting["z"]: "3"}
     await graph.invoke(Command(resume=rest), at(), durability=durability)
-    assert await settled(hot_store, build) == ["x:1", "y:2", "z:3"]
+    assert await settled(policy_store, build) == ["x:1", "y:2", "z:3"]
 
 
 @pytest.mark.parametrize("own", [None, True])
 async def test_subgraphs_with_a_question_inside(
-    hot_store: Store, durability: Any, own: Any
+    policy_store: Store, durability: Any, own: Any
 ) -> None:
     """A subgraph that inherits the checkpointer, and one that keeps its own state."""
 
@@ -527,22 +532,22 @@ async def test_subgraphs_with_a_question_inside(
         def after(_: Any) -> Any:
             return {"items": ["after"]}
 
-        chosen = acall if hot_store.face.native else call
+        chosen = acall if policy_store.face.native else call
         chosen.__name__ = "call"
         return simple(DeltaState, saver, chosen, after)
 
     expected = []
     for turn in range(3):
-        graph = hot_store.face(build(hot_store.open()))
+        graph = policy_store.face(build(policy_store.open()))
         await graph.invoke({"items": [f"{turn}"]}, at(), durability=durability)
-        graph = hot_store.face(build(hot_store.open()))
+        graph = policy_store.face(build(policy_store.open()))
         await graph.invoke(Command(resume=f"r{turn}"), at(), durability=durability)
         expected += [f"{turn}", f"sub:r{turn}", "after"]
-    assert expected == await settled(hot_store, build)
+    assert expected == await settled(policy_store, build)
 
 
 async def test_a_subgraph_with_state_of_its_own_remembers(
-    hot_store: Store, durability: Any
+    policy_store: Store, durability: Any
 ) -> None:
     """`checkpointer=True`: each turn finds what the turn before left there."""
 
@@ -557,10 +562,10 @@ async def test_a_subgraph_with_state_of_its_own_remembers(
         return builder.compile(checkpointer=saver)
 
     for _ in range(3):
-        graph = hot_store.face(build(hot_store.open()))
+        graph = policy_store.face(build(policy_store.open()))
         result = await graph.invoke({"items": ["in"]}, at(), durability=durability)
     reference = _reference(build, [{"items": ["in"]}] * 3, durability)
-    assert reference == result["items"] == await settled(hot_store, build)
+    assert reference == result["items"] == await settled(policy_store, build)
 
 
 def _reference(build: Any, inputs: list[Any], durability: Any) -> list[str]:
@@ -573,7 +578,7 @@ def _reference(build: Any, inputs: list[Any], durability: Any) -> list[str]:
     return result["items"]  # type: ignore[no-any-return]
 
 
-async def test_sends(hot_store: Store, state: Any, durability: Any) -> None:
+async def test_sends(policy_store: Store, state: Any, durability: Any) -> None:
     """A fan-out of five, twice on one thread."""
 
     def build(saver: Any) -> Any:
@@ -582,10 +587,10 @@ async def test_sends(hot_store: Store, state: Any, durability: Any) -> None:
         builder.add_conditional_edges(START, lambda _: [Send("work", n) for n in range(5)])
         return builder.compile(checkpointer=saver)
 
-    graph = hot_store.face(build(hot_store.open()))
+    graph = policy_store.face(build(policy_store.open()))
     for _ in range(2):
         await graph.invoke({"items": ["in"]}, at(), durability=durability)
-    assert await settled(hot_store, build) == ["in", "w0", "w1", "w2", "w3", "w4"] * 2
+    assert await settled(policy_store, build) == ["in", "w0", "w1", "w2", "w3", "w4"] * 2
 
 
 def three(state: Any, saver: Any) -> Any:
@@ -603,13 +608,13 @@ def three(state: Any, saver: Any) -> Any:
     return simple(state, saver, one, two, last)
 
 
-async def test_time_travel(hot_store: Store, state: Any, durability: Any) -> None:
+async def test_time_travel(policy_store: Store, state: Any, durability: Any) -> None:
     """`invoke(None, old_config)` twice, then a new turn on the head it left."""
 
     def build(saver: Any) -> Any:
         return three(state, saver)
 
-    graph = hot_store.face(build(hot_store.open()))
+    graph = policy_store.face(build(policy_store.open()))
     await graph.invoke({"items": ["in"]}, at(), durability="sync")
     original = await graph.get_state(at())
     old = next(s for s in await graph.get_state_history(at()) if s.next == ("two",))
@@ -618,14 +623,14 @@ async def test_time_travel(hot_store: Store, state: Any, durability: Any) -> Non
         assert result["items"] == ["in", "one", "two", "last"]
     await graph.invoke({"items": ["more"]}, at(), durability=durability)
     expected = ["in", "one", "two", "last", "more", "one", "two", "last"]
-    assert expected == await settled(hot_store, build)
+    assert expected == await settled(policy_store, build)
     assert (await graph.get_state(original.config)).values["items"] == expected[:4]
 
 
-async def test_a_fork_that_makes_its_first_versions_goes_on(hot_store: Store) -> None:
+async def test_a_fork_that_makes_its_first_versions_goes_on(policy_store: Store) -> None:
     """From a checkpoint given by id that has no versions, a run starts them; the thread's head is
     elsewhere, and none of its puts is a conflict."""
-    saver = hot_store.saver()
+    saver = policy_store.saver()
     old = await put(saver, at(), cp({}))
     await put(saver, old, cp({"c": "head"}))
     loaded = await saver.get_tuple(old)
@@ -636,18 +641,18 @@ async def test_a_fork_that_makes_its_first_versions_goes_on(hot_store: Store) ->
         stored = await put(saver, config, made)
         config = {"configurable": loaded.config["configurable"] | stored["configurable"]}
         config["configurable"]["thread_id"] = loaded.config["configurable"]["thread_id"]
-        assert values_of(await hot_store.reader().get_tuple(at())) == {"c": n}
+        assert values_of(await policy_store.reader().get_tuple(at())) == {"c": n}
 
 
 async def test_replaying_every_state_of_the_history(
-    hot_store: Store, state: Any, durability: Any
+    policy_store: Store, state: Any, durability: Any
 ) -> None:
     """Each ends in the same values, and the history it was taken from reads as before."""
 
     def build(saver: Any) -> Any:
         return three(state, saver)
 
-    graph = hot_store.face(build(hot_store.open()))
+    graph = policy_store.face(build(policy_store.open()))
     await graph.invoke({"items": ["in"]}, at(), durability="sync")
     history = await graph.get_state_history(at())
     before = [(id_of(s.config), s.values, s.next) for s in history]
@@ -659,17 +664,17 @@ async def test_replaying_every_state_of_the_history(
         (id_of(s.config), s.values, s.next)
         for s in [await graph.get_state(s.config) for s in history]
     ]
-    assert await settled(hot_store, build) == ["in", "one", "two", "last"]
+    assert await settled(policy_store, build) == ["in", "one", "two", "last"]
 
 
-async def test_bulk_updates(hot_store: Store, state: Any) -> None:
+async def test_bulk_updates(policy_store: Store, state: Any) -> None:
     """Several supersteps in one call, on a new thread, on an old one, and before a run."""
     from langgraph.types import StateUpdate
 
     def build(saver: Any) -> Any:
         return three(state, saver)
 
-    graph = hot_store.face(build(hot_store.open()))
+    graph = policy_store.face(build(policy_store.open()))
     for turn in range(2):
         await graph.bulk_update_state(
             at(),
@@ -677,23 +682,23 @@ async def test_bulk_updates(hot_store: Store, state: Any) -> None:
         )
     await graph.invoke({"items": ["in"]}, at())
     expected = ["u00", "u01", "u02", "u10", "u11", "u12", "in", "one", "two", "last"]
-    assert expected == await settled(hot_store, build)
+    assert expected == await settled(policy_store, build)
 
 
-async def test_turns_of_one_thread(hot_store: Store, state: Any, durability: Any) -> None:
+async def test_turns_of_one_thread(policy_store: Store, state: Any, durability: Any) -> None:
     """Six turns, each in a process of its own; the first one finds a new thread."""
 
     def build(saver: Any) -> Any:
         return three(state, saver)
 
     for _ in range(6):
-        graph = hot_store.face(build(hot_store.open()))
+        graph = policy_store.face(build(policy_store.open()))
         await graph.invoke({"items": ["in"]}, at(), durability=durability)
-    assert await settled(hot_store, build) == ["in", "one", "two", "last"] * 6
+    assert await settled(policy_store, build) == ["in", "one", "two", "last"] * 6
 
 
 async def test_a_node_that_failed_and_is_tried_again(
-    hot_store: Store, state: Any, durability: Any
+    policy_store: Store, state: Any, durability: Any
 ) -> None:
     """`invoke(None)` after an error, in the same process, runs what is left and conflicts with
     nothing."""
@@ -712,39 +717,39 @@ async def test_a_node_that_failed_and_is_tried_again(
     def build(saver: Any) -> Any:
         return simple(state, saver, one, shaky)
 
-    graph = hot_store.face(build(hot_store.open()))
+    graph = policy_store.face(build(policy_store.open()))
     for given in ({"items": ["in"]}, None):
         with pytest.raises(OSError, match="not yet"):
             await graph.invoke(given, at(), durability=durability)
     await graph.invoke(None, at(), durability=durability)
     assert ran == ["one", "shaky", "shaky", "shaky"]
-    assert await settled(hot_store, build) == ["in", "one", "shaky"]
+    assert await settled(policy_store, build) == ["in", "one", "shaky"]
 
 
-async def test_a_stream_that_nobody_reads_to_its_end(hot_store: Store, state: Any) -> None:
+async def test_a_stream_that_nobody_reads_to_its_end(policy_store: Store, state: Any) -> None:
     """The caller leaves after the first node; the next run goes on from what was stored."""
 
     def build(saver: Any) -> Any:
         return three(state, saver)
 
-    saver = hot_store.open()
+    saver = policy_store.open()
     compiled = build(saver)
 
     def first_only() -> None:
         for _ in compiled.stream({"items": ["in"]}, at(), durability="sync"):
             return
 
-    if hot_store.face.native:
+    if policy_store.face.native:
         stream = compiled.astream({"items": ["in"]}, at(), durability="sync")
         await anext(stream)
         await stream.aclose()
     else:
         await asyncio.to_thread(first_only)
-    await hot_store.face(compiled).invoke(None, at())
-    assert await settled(hot_store, build) == ["in", "one", "two", "last"]
+    await policy_store.face(compiled).invoke(None, at())
+    assert await settled(policy_store, build) == ["in", "one", "two", "last"]
 
 
-async def test_the_functional_api(hot_store: Store, durability: Any) -> None:
+async def test_the_functional_api(policy_store: Store, durability: Any) -> None:
     """An entrypoint with tasks and a question, that adds to what it returned before."""
 
     def build(saver: Any) -> Any:
@@ -762,22 +767,22 @@ async def test_the_functional_api(hot_store: Store, durability: Any) -> None:
 
     expected: list[Any] = []
     for n in (1, 5):
-        await hot_store.face(build(hot_store.open())).invoke(n, at(), durability=durability)
-        again = hot_store.face(build(hot_store.open()))
+        await policy_store.face(build(policy_store.open())).invoke(n, at(), durability=durability)
+        again = policy_store.face(build(policy_store.open()))
         result = await again.invoke(Command(resume=f"r{n}"), at(), durability=durability)
         expected += [f"r{n}", 2 * n, 2 * n + 2]
     assert expected == result
 
 
 async def test_runs_of_different_threads_at_once(
-    hot_store: Store, state: Any, durability: Any
+    policy_store: Store, state: Any, durability: Any
 ) -> None:
     """One saver, twelve threads, three turns each."""
 
     def build(saver: Any) -> Any:
         return three(state, saver)
 
-    graph = hot_store.face(build(hot_store.open()))
+    graph = policy_store.face(build(policy_store.open()))
 
     async def turns(thread_id: str) -> Any:
         for turn in range(3):

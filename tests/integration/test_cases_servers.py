@@ -608,7 +608,7 @@ EACH_INSTALLED = [
 def test_eight_processes_may_install_at_once(
     postgres_url: str, installers: list[subprocess.Popen[str]]
 ) -> None:
-    """All succeed, the version is recorded once, and nobody was a deadlock's victim."""
+    """All succeed, each version is recorded once, and nobody was a deadlock's victim."""
     release(installers)
     assert outcomes(installers) == EACH_INSTALLED
     installed = query(postgres_url, "SELECT version FROM durable_state.installed ORDER BY 1")
@@ -785,12 +785,17 @@ async def test_a_postgres_that_was_down_for_long_is_used_again_at_the_first_try(
     assert STEPS[2] == values_of(await saver.get_tuple(at()))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"write_policy": "write_behind", "when_durable_down": "raise"}],
+    ids=["write_through", "write_behind"],
+)
 async def test_a_postgres_that_is_down_at_the_first_read_is_no_empty_thread(
-    make_postgres: MakePostgres, redis_url: str, open_saver: Open
+    make_postgres: MakePostgres, redis_url: str, open_saver: Open, options: dict[str, Any]
 ) -> None:
     """Whatever Redis holds: it alone cannot say what is current; a graph does not start anew."""
     server = make_postgres(fsync="off")
-    before = open_saver(server.url, redis_url)
+    before = open_saver(server.url, redis_url, **options)
     ran: list[str] = []
 
     def graph(saver: Any) -> Any:
@@ -803,7 +808,7 @@ async def test_a_postgres_that_is_down_at_the_first_read_is_no_empty_thread(
     await face(graph(before)).invoke({"n": 1}, at())
     configs = [(await before.get_tuple(at())).config] * 3
     server.kill()
-    fresh = open_saver(server.url, redis_url, **QUICK)
+    fresh = open_saver(server.url, redis_url, **QUICK, **options)
     for saver in (fresh, before):
         for name in ("get_tuple of the head", "get_tuple by id", "list", "list of all threads"):
             with pytest.raises(UnavailableError):
@@ -817,6 +822,7 @@ async def test_a_postgres_that_is_down_at_the_first_read_is_no_empty_thread(
         assert values_of(found)["__root__"] == {"n": 2}
 
 
+@under_both_policies
 @pytest.mark.parametrize("when", ["at the start", "at the first read"])
 async def test_a_redis_that_is_down_changes_no_answer_and_is_said_once(
     postgres_url: str,
@@ -824,14 +830,16 @@ async def test_a_redis_that_is_down_changes_no_answer_and_is_said_once(
     make_valkey: MakeValkey,
     caplog: pytest.LogCaptureFixture,
     when: str,
+    policy: str,
 ) -> None:
     """Puts succeed, reads are right, the log has one warning; later Redis is used again."""
     server = make_valkey()
     if when == "at the start":
         server.kill()
-    options = {"head_cache_bytes": 0} | QUICK
+    options = {"head_cache_bytes": 0, "write_policy": policy} | QUICK
     configs = await three_steps(open_saver(postgres_url, server.url, **options))
     if when == "at the first read":
+        await until(lambda: is_unmarked(postgres_url))
         server.kill()
     caplog.clear()
     saver = open_saver(postgres_url, server.url, **options)
@@ -848,13 +856,14 @@ async def test_a_redis_that_is_down_changes_no_answer_and_is_said_once(
             await asyncio.sleep(0.02)
 
 
+@under_both_policies
 async def test_both_down_is_an_error(
-    down: PostgresServer, open_saver: Open, make_valkey: MakeValkey
+    down: PostgresServer, open_saver: Open, make_valkey: MakeValkey, policy: str
 ) -> None:
     """Not an empty thread, and not silence."""
     server = make_valkey()
     server.kill()
-    saver = open_saver(down.url, server.url, **QUICK)
+    saver = open_saver(down.url, server.url, write_policy=policy, **QUICK)
     with pytest.raises(UnavailableError):
         await saver.get_tuple(at())
     with pytest.raises(UnavailableError):

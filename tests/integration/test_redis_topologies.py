@@ -20,11 +20,11 @@ from tests.cases import FACES, Face, at, cp, id_of, put, query, until, values_of
 from tests.conftest import MakeCluster
 from tests.contract.test_conformance import conforms
 from tests.faces import OnBlockingFace
-from tests.integration.test_cases_servers import CountingProxy
 from tests.servers import (
     LOGIN,
     LOOPBACK,
     SENTINEL_PASSWORD,
+    Proxy,
     ValkeyCluster,
     ValkeySentinels,
     ValkeyServer,
@@ -287,7 +287,7 @@ async def test_a_node_that_never_answers_costs_a_few_calls_only(
     """Puts succeed, reads are right, few connections are tried; later it is used again."""
     cluster = make_cluster()
     node = cluster.masters[2]
-    proxy = ends.enter_context(CountingProxy(node.url))
+    proxy = ends.enter_context(Proxy(node.url))
     told(node, "CONFIG", "SET", "cluster-announce-port", proxy.port)
     port = str(proxy.port).encode()
     others = cluster.masters[:2]

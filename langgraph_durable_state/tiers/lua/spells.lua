@@ -12,28 +12,40 @@ local function server()
   return type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
 end
 
+-- Whose data a server has: a replica that was promoted tells its old master's as the second.
+local function lineage(which)
+  local info = redis.pcall('INFO', 'replication')
+  return type(info) == 'string' and string.match(info, which .. ':(%x+)') or ''
+end
+
 -- The open spell's state; or what to answer instead.
 local function open_spell(key, token, opens, digest, id, seq, marked, secured)
   local s = redis.call('HMGET', key, 'token', 'phase', 'server', 'digest', 'id', 'seq', 'chain',
-    'previous', 'marked')
-  local state = {token = s[1], digest = s[4], id = s[5], seq = tonumber(s[6] or '0'), chain = s[7],
-    marked = s[9]}
+    'previous', 'marked', 'secured')
+  local here = server()
   if s[2] == 'open' then
-    if s[3] ~= server() then return {answer = {'restarted'}} end
-    -- One who does not wait for the disk is enough: what he was told may be gone after a restart.
-    if secured == '' then redis.call('HSET', key, 'secured', '') end
-    return state
+    if s[3] ~= here then return {answer = {'restarted'}} end
+    -- The one who waits for the least is enough: what he was told may be gone.
+    if secured < s[10] then redis.call('HSET', key, 'secured', secured) end
+    return {token = s[1], digest = s[4], id = s[5], seq = tonumber(s[6]), chain = s[7],
+      marked = s[9]}
   end
-  if s[2] == 'opening' and s[1] == token and opens ~= '' then
-    redis.call('HSET', key, 'phase', 'open', 'server', server(), 'digest', digest, 'id', id,
-      'seq', seq, 'base', digest, 'chain', '', 'marked', marked, 'secured', secured, 'at', now())
+  if s[2] == 'opening' and s[3] == here then
+    if s[1] ~= token or opens == '' then return {answer = {'cold', s[1], s[8]}} end
+    redis.call('HSET', key, 'phase', 'open', 'digest', digest, 'id', id, 'seq', seq,
+      'base', digest, 'chain', '', 'marked', marked, 'secured', secured, 'at', now())
     return {token = token, digest = digest, id = id, seq = tonumber(seq), chain = '',
       marked = marked}
   end
-  if s[2] == 'opening' then return {answer = {'cold', s[1], s[8] or ''}} end
-  redis.call('HSET', key, 'token', token, 'phase', 'opening', 'previous', s[1] or '', 'digest', '',
-    'id', '', 'seq', '0', 'base', '', 'chain', '', 'marked', '', 'n', '0')
-  return {answer = {'cold', token, s[1] or ''}}
+  -- One that was opening on another server may have been opened there, and all of it be lost: its
+  -- mark is nobody's to take over. One that closes is, but not under its own token: whoever closes
+  -- it is about to take that off.
+  local previous = s[2] == 'closing' and s[1] or ''
+  if s[1] == token then return {answer = {'cold', token, token}} end
+  redis.call('HSET', key, 'token', token, 'phase', 'opening', 'previous', previous,
+    'server', here, 'lineage', lineage('master_replid'), 'digest', '', 'id', '', 'seq', '0',
+    'base', '', 'chain', '', 'marked', '', 'secured', '', 'n', '0', 'at', now())
+  return {answer = {'cold', token, previous}}
 end
 
 -- A lease's fence is kept longer than any process is paused and goes on: a week.
