@@ -207,7 +207,7 @@ def unpacked(data: bytes) -> tuple[int, ...]:
         return ()
     start = 1 + 5 * data[0]
     size = 4 if data[0] else 8
-    if (len(data) - start) % size:
+    if len(data) < start or (len(data) - start) % size:
         raise ValueError("the packed chunk numbers are cut off")
     if not data[0]:
         return struct.unpack(f">{(len(data) - 1) // 8}q", data[1:])

@@ -37,6 +37,9 @@ _NUMBER = 1 + _TOKEN + 16
 _TIME = _NUMBER + 16
 _PREFIX = _TIME + 16
 
+_DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
+"""What reading fails with if something else is there than was written."""
+
 _CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
 
 
@@ -93,17 +96,17 @@ def read_entry(data: bytes) -> Entry:
     kind, token, before = data[:1], data[1 : 1 + _TOKEN], data[1 + _TOKEN : _NUMBER]
     try:
         number = int(data[_NUMBER:_TIME])
-        known, names, ns, id, *fields = ormsgpack.unpackb(data[_PREFIX:])
+        known, *rest = ormsgpack.unpackb(data[_PREFIX:])
         if known > FORMAT:
             raise EvolutionError(f"outbox format {known} was written by a newer version")
+        names, ns, id, *fields = rest
         place = Place(_read_thread(*names), ns)
         if kind == WRITES:
             return Entry(_read_writes(place, id, *fields), token, number)
-        put = _read_put(place, id, *fields)
-    except (ValueError, TypeError) as error:
+        put = _decided(replace(_read_put(place, id, *fields), spell=token), kind, before)
+    except _DAMAGE as error:
         raise Unsound(None, f"an outbox entry cannot be read ({error})") from error
-    put, advances = _decided(replace(put, spell=token), kind, before), kind in _CLAIMS
-    return Entry(put, token, number, advances, refused=kind == REFUSED)
+    return Entry(put, token, number, kind in _CLAIMS, refused=kind == REFUSED)
 
 
 def _decided(put: Put, kind: bytes, before: bytes) -> Put:
@@ -177,5 +180,5 @@ def read_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]
         path, n, blob, numbers, chunks = ormsgpack.unpackb(data[16:])
         row = WriteRow(id, task, int(slot), path, n, data[:16], blob, keys.unpacked(numbers))
         return row, _read_chunks(chunks)
-    except (ValueError, TypeError) as error:
+    except _DAMAGE as error:
         raise Unsound(None, f"a hot write cannot be read ({error})") from error

@@ -334,6 +334,7 @@ class MemoryOutbox:
             spell = self._world.spells.get(spot(place))
             if spell is not None and spell.token == token:
                 spell.server, spell.at = self._world.server, self._world.now
+                self._world.appended = max(self._world.appended, flushed)
 
     async def erase(self, thread: Thread, namespaces: Sequence[str]) -> None:
         async with Change(self._world, HOT + "erase"):

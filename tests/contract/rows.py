@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langgraph_durable_state.decisions import digest, keys
-from langgraph_durable_state.ports import Commits, Durable, Hot
+from langgraph_durable_state.ports import Commits, Durable, Hot, Outbox
 from langgraph_durable_state.words import (
     ChunkRow,
     Claim,
@@ -30,6 +30,7 @@ class Ports:
     durable: Durable
     hot: Hot
     commits: Commits
+    outbox: Outbox
 
     async def won(self, *puts: Put) -> None:
         """Stores puts one after the other."""

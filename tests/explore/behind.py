@@ -15,7 +15,7 @@ from langgraph_durable_state.drivers.blocking import run as run_of
 from langgraph_durable_state.drivers.memory_hot import HOT
 from langgraph_durable_state.drivers.memory_world import go_on
 from langgraph_durable_state.errors import ConflictError, StateLostError, UnavailableError
-from langgraph_durable_state.protocols.flushing import Flusher
+from langgraph_durable_state.protocols.settling import Settler
 from langgraph_durable_state.words import Phase, Place
 from tests.contract.superstep import config, with_id
 from tests.explore.explorer import Task, switch
@@ -59,7 +59,7 @@ class Behind(Stored):
         object.__setattr__(saver._faces._shared, "events", self.events)
         return saver
 
-    def flusher(self) -> Flusher:
+    def flusher(self) -> Settler:
         """Another process's."""
         return run_of(self.saver()._faces.blocking()).flusher
 
@@ -310,6 +310,8 @@ class AcceptedLossBesidePutOnOpen(AcceptedLossBesidePut):
 class FlushBesideDelete(Behind):
     """A thread is deleted while another process flushes it."""
 
+    crashes = 0
+
     def begin(self) -> Coros:
         self.fill()
         self.flush()
@@ -325,10 +327,14 @@ class FlushBesideDelete(Behind):
         assert not self.world.rows(THREAD).writes
 
 
+class CrashesBesideDelete(FlushBesideDelete):
+    """One of them dies."""
+
+    crashes = 1
+
+
 class PutBesideDelete(FlushBesideDelete):
     """A thread is deleted while a run goes on."""
-
-    crashes = 0
 
     def begin(self) -> Coros:
         self.fill()

@@ -202,13 +202,17 @@ def explore(scenario: Callable[[], Scenario]) -> int:
 
 
 def replay(scenario: Callable[[], Scenario], schedule: str) -> None:
-    """Runs one schedule again.
+    """Runs one schedule again; in one written by hand ``1*`` is task 1 to its end.
 
     Raises:
         FoundError: if something does not hold after it.
     """
     with _Run(scenario()) as run:
         for token in schedule.split(","):
+            if token.endswith("*"):
+                while token[:-1] in run.options():
+                    run.take(token[:-1])
+                continue
             if token not in run.options():
                 raise ValueError(f"{token!r} cannot follow {run.taken}: {run.options()}")
             run.take(token)
