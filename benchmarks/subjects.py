@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import psycopg
@@ -104,8 +104,8 @@ class Subject:
         begin = perf_counter()
         result = blocking(*args)
         self.took = perf_counter() - begin
-        if self.kind.behind:  # in the background it would be at the expense of the next subject
-            self.saver.flush()
+        while self.kind.behind and self.saver.health().outbox_depth:
+            sleep(0.001)  # what goes on in the background would be at the expense of the others
         return result
 
     async def _timed(self, native: Callable[..., Awaitable[Any]], *args: Any) -> Any:

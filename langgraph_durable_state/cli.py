@@ -5,6 +5,7 @@ Exit codes: 0 for success, those of `EXIT_CODES` for the library's errors, and 1
 
 import json
 import logging
+import signal
 import sys
 import time
 import traceback
@@ -64,7 +65,11 @@ class Stores:
     def open(self) -> DurableSaver:
         """A saver over them."""
         return DurableSaver(
-            self.postgres, self.redis or None, schema=self.schema, prefix=self.prefix
+            self.postgres,
+            self.redis or None,
+            schema=self.schema,
+            prefix=self.prefix,
+            auto_setup=False,  # a mistyped schema must not be made
         )
 
 
@@ -217,7 +222,7 @@ def _app() -> "typer.Typer":
         elif namespaces:
             typer.echo(f"accepted for {len(namespaces)} namespaces: {namespaces}")
         else:
-            typer.echo("nothing of this thread is lost")
+            typer.echo("nothing is lost of a thread of this name and tenant, if there is one")
 
     return app
 
@@ -230,6 +235,9 @@ def _follow(saver: DurableSaver, timeout: float) -> None:
     """Flushes again and again, through outages, with a line that tells how it goes."""
     from rich.console import Console
     from rich.status import Status
+
+    # What stops a service is the way to end it.
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
 
     threads, failed = 0, ""
     with Status("", console=Console(stderr=True)) as line, suppress(KeyboardInterrupt):

@@ -122,13 +122,16 @@ class UnavailableError(DurableStateError):
 
     Attributes:
         tier: ``"postgres"`` or ``"redis"``.
+        sent: whether what was asked may have been done all the same. Not if the tier had failed
+            a moment ago and was not asked.
     """
 
     retryable = True
 
-    def __init__(self, tier: str, detail: str) -> None:
+    def __init__(self, tier: str, detail: str, *, sent: bool = True) -> None:
         super().__init__(f"{tier} could not be reached: {detail}")
         self.tier = tier
+        self.sent = sent
 
 
 class StateLostError(DurableStateError):
@@ -138,21 +141,31 @@ class StateLostError(DurableStateError):
     is served until that is accepted: with `DurableSaver.accept_loss`, or ``on_hot_lost="accept"``.
 
     Attributes:
-        thread, namespace: where.
+        thread, namespace, tenant: where.
         last_durable: id of the newest checkpoint in Postgres; None if there is none.
         left: id of the newest checkpoint that Redis still has, where it may be the last one.
     """
 
     def __init__(
-        self, *, thread: str, namespace: str, last_durable: str | None, left: str | None
+        self,
+        *,
+        thread: str,
+        namespace: str,
+        last_durable: str | None,
+        left: str | None,
+        tenant: str = "",
     ) -> None:
-        rest = f"Redis still has checkpoint {left}" if left else "what came after it is gone"
+        of = f" of tenant {tenant!r}" if tenant else ""
+        rest = f"Redis still has checkpoint {left}, which may be older than the last"
         super().__init__(
-            f"Thread {thread!r}, namespace {namespace!r}: Redis may have lost what it alone held. "
-            f"The last durable checkpoint is {last_durable}; {rest}."
+            f"Thread {thread!r}{of}, namespace {namespace!r}: Redis lost what it alone held, if it "
+            f"held anything since the last durable checkpoint, {last_durable}."
+            + (f" {rest}." if left else "")
+            + " To go on from what is left, call accept_loss()."
         )
         self.thread = thread
         self.namespace = namespace
+        self.tenant = tenant
         self.last_durable = last_durable
         self.left = left
 

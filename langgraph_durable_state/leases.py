@@ -123,9 +123,9 @@ class _Term:
     """One block that wants a lease, or has it."""
 
     def __init__(self, thread: Thread, wait: float, ttl: float) -> None:
-        if not wait >= 0.0:
+        if not isinstance(wait, (int, float)) or not wait >= 0.0:
             raise UsageError(f"wait={wait!r}: use seconds, at least 0")
-        if not LEAST <= ttl < math.inf:
+        if not isinstance(ttl, (int, float)) or not LEAST <= ttl < math.inf:
             raise UsageError(f"ttl={ttl!r}: use seconds, at least {LEAST}")
         self._thread = thread
         self._ttl = ttl

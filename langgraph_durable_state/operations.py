@@ -10,7 +10,7 @@ from .drivers.background import QUIET
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
-from .errors import DurableStateError, UnavailableError
+from .errors import DurableStateError, UnavailableError, UsageError
 from .health import Health
 from .words import Place, Thread
 
@@ -53,12 +53,14 @@ class Operations:
             everyone: flush what other processes left in Redis as well.
 
         Returns:
-            How many threads had something to flush.
+            How many threads had something that was not durable yet.
 
         Raises:
             UnavailableError: if a tier cannot be reached, or it takes longer; all is still in
                 Redis then, and is flushed later.
-            CorruptionError: if what is in Redis cannot be read; all other threads were flushed.
+            StateLostError, CorruptionError: if what was in Redis is gone, or cannot be read; all
+                other threads were flushed.
+            UsageError: if `timeout` is not positive.
         """
         return run(self._flush_blocking(timeout, everyone))
 
@@ -70,6 +72,8 @@ class Operations:
         return await self._flush(await self._faces.blocking(), timeout, everyone)
 
     async def _flush(self, driver: Driver, timeout: float, everyone: bool) -> int:
+        if not timeout > 0:
+            raise UsageError(f"timeout={timeout!r}: use a positive number of seconds")
         until = time.monotonic() + timeout
         background = self._faces.background
         left = background.unflushed()
@@ -77,20 +81,21 @@ class Operations:
             marked = await driver.flusher.left_behind(1_000_000, time.time())
             left = dict.fromkeys((*marked, *await driver.flusher.unmarked()), 0) | left
         failed: DurableStateError | None = None
+        flushed = 0
         for done, (thread, number) in enumerate(left.items()):
             if time.monotonic() > until:
                 raise UnavailableError(
                     "postgres", f"{len(left) - done} threads are not flushed after {timeout:g} s"
                 )
             try:
-                await self._drain(driver, thread, number)
-                if everyone:
-                    await driver.flusher.end_quiet(thread, QUIET)
+                flushed += await self._drain(driver, thread, number)
+                # So that a Redis may be restarted after a flush; the spells of others go on.
+                await driver.flusher.end_quiet(thread, QUIET if everyone else 0.0)
             except DurableStateError as error:
                 failed = failed or error  # of one thread; the others are flushed all the same
         if failed is not None:
             raise failed
-        return len(left)
+        return flushed
 
     def _flush_at_end(self) -> None:
         """What closing a saver does first: nothing is left for others to flush, or to wait for."""
@@ -115,10 +120,14 @@ class Operations:
             except UnavailableError:
                 return  # all is durable; whoever sees both tiers next ends it
 
-    async def _drain(self, driver: Driver, thread: Thread, number: int) -> None:
-        await driver.flusher.drain(thread)
+    async def _drain(self, driver: Driver, thread: Thread, number: int) -> bool:
+        """Makes what was acknowledged of a thread durable; whether anything had to be done."""
+        found = await driver.flusher.drain(thread)
+        # What the hot tier lost is not made durable by flushing what it has.
+        await driver.flusher.settle(thread)
         await driver.flusher.missing(self._faces.background.unguarded(thread, number))
         self._faces.background.flushed(thread, number)
+        return found
 
     async def _aflush_at_end(self) -> None:
         if not self._faces.background.idle:

@@ -196,8 +196,8 @@ class Durable(LeaseTable, Protocol):
         whether it was."""
 
     async def ahead(self, thread: UUID | None, limit: int) -> list[Waiting]:
-        """The heads that the hot tier may be ahead of, oldest first, of a thread's key or of all;
-        their threads have only their key."""
+        """The heads that the hot tier may be ahead of, oldest first, of a thread's key or of all; a
+        thread of which nothing is durable has only its key."""
 
 
 class Hot(Protocol):

@@ -186,6 +186,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         blobs = Blobs(compression, compression_level)
         recent: Lately[tuple[Place, str], Known] = Lately(_RECENT)
         filled: Lately[Place, bool] = Lately(_FILLED)
+        told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)
         shared = Shared(
             blobs=blobs,
             numbers=Numbers(),
@@ -193,6 +194,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             heads=heads,
             recent=recent,
             filled=filled,
+            told=told,
             events=EventLog(observer),
             reader=Reader(blobs, keep=head_cache_bytes > 0),
             hot_from=self._settings.hot_from,
@@ -201,7 +203,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             unflushed=background,
             leases=self._leases,
         )
-        caches = (heads, recent, filled)
+        caches = (heads, recent, filled, told)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
         self._servers: Any = None
 

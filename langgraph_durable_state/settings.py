@@ -62,6 +62,11 @@ class Settings:
         _one_of("when_durable_down", self.when_durable_down or "raise", WhenDurableDown)
         _one_of("on_hot_lost", self.on_hot_lost, OnHotLost)
         _number("outbox_limit", self.outbox_limit, int, 1)
+        for name in ("auto_setup", "touch_on_read", "stale_reads", "allow_eviction"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name}={getattr(self, name)!r}: use True or False")
+        if self.wait_aof is not None:
+            _check_wait_aof(self.wait_aof, self.policy.asks_hot)
         _one_of("hot_reads", self.hot_reads, HotReads)
         _one_of("compression", self.compression, Compression)
         _one_of("verify_round_trip", self.verify_round_trip, Verify)
@@ -127,6 +132,20 @@ def _number(
     if not right or isinstance(value, bool) or not least <= value <= most:  # type: ignore[operator]
         bound = f"at least {least}" if most == math.inf else f"from {least} to {most}"
         raise UsageError(f"{name}={value!r}: use {kind.__name__} values {bound}")
+
+
+def _check_wait_aof(value: object, used: bool) -> None:
+    right = (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(part, int) and not isinstance(part, bool) for part in value)
+    )
+    if not right or value not in {(1, n) for n in range(16)}:
+        raise UsageError(
+            f"wait_aof={value!r}: use (1, n), n being the replicas that must have it on disk, too"
+        )
+    if not used:
+        raise UsageError("wait_aof is of no use without write_behind or queue")
 
 
 def _require_lz4() -> None:

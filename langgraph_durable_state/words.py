@@ -16,10 +16,11 @@ NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """One execution of an agent: what the caller named, and the key its rows are stored under."""
+    """One execution of an agent: what the caller named, and the key its rows are stored under,
+    which is made from that: one whose names are not known is the same thread."""
 
-    tenant: str
-    id: str
+    tenant: str = field(compare=False)
+    id: str = field(compare=False)
     key: UUID
     user: str | None = field(default=None, compare=False)
     session: str | None = field(default=None, compare=False)

@@ -70,10 +70,10 @@ class Background:
         self._begin()
 
     def add(self, item: Put | PutWrites, guarded: bool) -> None:
-        # A thread that others left behind has no names.
-        thread = Thread("", "", item.place.thread.key)
+        thread = item.place.thread
         with self._lock:
             self._count += 1
+            self._dirty.pop(thread, None)  # one that others left behind may have no names
             self._dirty[thread] = self._count
             self._idle.pop(thread, None)
             if not guarded:

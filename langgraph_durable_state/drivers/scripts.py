@@ -163,7 +163,7 @@ def _check(breakers: Sequence[Breaker]) -> None:
     """Raises UnavailableError if one of them failed a moment ago."""
     for breaker in breakers:
         if not breaker.admits():
-            raise UnavailableError("redis", breaker.refusal())
+            raise UnavailableError("redis", breaker.refusal(), sent=False)
 
 
 def _told(error: Exception) -> Exception:

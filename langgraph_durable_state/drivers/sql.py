@@ -196,7 +196,7 @@ class PooledSql:
     async def _guarded(self, work: Callable[[_Ask], Awaitable[T]]) -> T:
         """`work` on a connection, unless Postgres failed a moment ago."""
         if not self._breaker.admits():
-            raise UnavailableError("postgres", self._breaker.refusal())
+            raise UnavailableError("postgres", self._breaker.refusal(), sent=False)
         return await self._told(work, self._timeout)
 
     async def _told(self, work: Callable[[_Ask], Awaitable[T]], timeout: float) -> T:

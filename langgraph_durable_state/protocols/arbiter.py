@@ -129,10 +129,11 @@ class Arbiter:
         """
         if view.verdict is Verdict.NO_HOT:
             if not self._policy.accepts_loss:
+                none = "" if self._outbox is not None else "this saver was given none, and "
                 raise UnavailableError(
-                    "redis", f"it may be ahead of Postgres in thread {place.thread.id!r}"
+                    "redis", f"{none}it may be ahead of Postgres in thread {place.thread.id!r}"
                 )
-            self._report(place, view, "Redis cannot be asked")
+            self._report(place, view, "Redis cannot be asked; accepted")
             return View(Verdict.DURABLE, view.found, None, lost=True)
         unserved = view.verdict is Verdict.NO_DURABLE or (
             view.verdict is Verdict.UNVERIFIED and not self._policy.queues
@@ -159,6 +160,7 @@ class Arbiter:
             await self._adopt(place, spell.token)
             return False
         if not self._policy.accepts_loss:
+            self._told_once(place, view)
             raise self._lost(place, view)
         await self.accept(place, view)
         return True
@@ -174,10 +176,14 @@ class Arbiter:
         spell = view.spell
         # It is reported first: who dies in between must not take the report along.
         if view.verdict is Verdict.SUSPECT and spell is not None:
-            self._report(place, view, "Redis was restarted and may have lost the last of it")
+            self._report(
+                place,
+                view,
+                "Redis was restarted and may have lost the last of what it held; accepted",
+            )
             await self._adopt(place, spell.token)
             return
-        self._report(place, view, "Redis no longer has what it held alone")
+        self._report(place, view, "Redis no longer has what it held alone; accepted")
         if spell is not None and spell.token == view.mark:
             await self._outbox.discard(place, spell.token, spell.head.digest)
         if view.mark is not None:
@@ -191,6 +197,12 @@ class Arbiter:
         await self.accept(place, view)
         return True
 
+    def _told_once(self, place: Place, view: View) -> None:
+        """Reports a loss that is somebody else's to accept, at the first call that meets it."""
+        if self._shared.told.get((place, view.mark or b"")) is None:
+            self._shared.told.put((place, view.mark or b""), True)
+            self._report(place, view, "nothing is served until it is accepted")
+
     def _lost(self, place: Place, view: View) -> StateLostError:
         spell = view.spell
         suspect = view.verdict is Verdict.SUSPECT and spell is not None
@@ -199,11 +211,11 @@ class Arbiter:
             namespace=place.ns,
             last_durable=(view.found.head.id if view.found else "") or None,
             left=spell.head.id if suspect and spell is not None else None,
+            tenant=place.thread.tenant,
         )
 
     def _report(self, place: Place, view: View, what: str) -> None:
-        error = self._lost(place, view)
-        self._emit(place, "state_lost", error.last_durable, f"{what}: {error}")
+        self._emit(place, "state_lost", self._lost(place, view).last_durable, what)
 
     def _emit(self, place: Place, kind: Kind, checkpoint: str | None, detail: str) -> None:
         self._shared.events.emit(kind, detail, place=place, checkpoint=checkpoint)

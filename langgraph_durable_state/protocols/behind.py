@@ -12,7 +12,7 @@ from ..decisions import codec, keys
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Unsound
 from ..decisions.serializing import Serializer
-from ..errors import UnavailableError
+from ..errors import StateLostError, UnavailableError
 from ..ports import Durable, Outbox
 from ..words import (
     Ahead,
@@ -169,6 +169,15 @@ class Behind:
         outcome = (await self._durable.commit([replace(whole, spell=view.mark)]))[0]
         if isinstance(outcome, Ahead):
             return None
+        if view.lost and isinstance(outcome, Lost):
+            # Nobody was faster: what this run stood on is gone.
+            raise StateLostError(
+                thread=whole.place.thread.id,
+                namespace=whole.place.ns,
+                last_durable=outcome.actual,
+                left=None,
+                tenant=whole.place.thread.tenant,
+            )
         spell = view.hot.spell if view.hot is not None else None
         if isinstance(outcome, Won) and not outcome.repeated and spell is not None:
             await self._outbox.discard(whole.place, spell.token, b"")

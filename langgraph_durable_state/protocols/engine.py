@@ -14,7 +14,7 @@ from ..decisions.ahead import Verdict
 from ..decisions.codec import Record
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
-from ..errors import CorruptionError, UnavailableError
+from ..errors import CorruptionError, StateLostError, UnavailableError
 from ..ports import Durable
 from ..words import Found, Head, Listing, Phase, Place, RecordRow, Thread
 from . import history
@@ -79,7 +79,11 @@ class Engine:
     ) -> CheckpointTuple | None:
         found = await self._durable.read(place, id, b"", None)
         if found is None or found.ahead is not None or self._shared.policy.asks_hot:
-            await self._flusher.settle(place.thread)
+            try:
+                await self._flusher.settle(place.thread)
+            except StateLostError:
+                if found is None:
+                    raise  # it may be what was lost; one that is there may be looked at
             found = await self._durable.read(place, id, b"", None)
         if found is None or found.row is None:
             await self._arbiter.view(place, b"", -1)  # it may be what the hot tier lost

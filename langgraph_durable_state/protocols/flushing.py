@@ -114,22 +114,24 @@ class Flusher:
     @property
     def _outbox(self) -> Outbox:
         if self._hot is None:
-            raise UnavailableError("redis", "this saver has none, and it may be ahead of Postgres")
+            raise UnavailableError("redis", "this saver was given none, but another may be ahead")
         return self._hot
 
     # -- flushing ----------------------------------------------------------------------------
 
-    async def drain(self, thread: Thread) -> None:
-        """Makes all that was acknowledged of a thread so far durable.
+    async def drain(self, thread: Thread) -> bool:
+        """Makes all that was acknowledged of a thread so far durable; whether anything was not.
 
         Raises:
             UnavailableError: if either tier cannot be reached.
         """
+        found = False
         while (out := await self._outbox.take(thread, b"", BATCH)) is not None and out.entries:
-            taken = Taken(thread, out)
+            found, taken = True, Taken(thread, out)
             await self._store([taken])
             if not await self._ack(taken, b""):
-                return
+                break
+        return found
 
     async def flush(self, threads: Sequence[Thread]) -> list[Thread]:
         """Flushes a round of several threads together; those that have more are returned, and those

@@ -13,6 +13,7 @@ class Held:
 
     fence: int
     holder: str
+    ttl: float
     lost: bool = False
 
 
@@ -23,18 +24,17 @@ class Leases:
     def __init__(self) -> None:
         self._held: dict[Thread, Held] = {}
 
-    def add(self, thread: Thread, fence: int, holder: str) -> None:
-        """A lease was taken."""
-        self._held[thread] = Held(fence, holder)
+    def add(self, thread: Thread, fence: int, holder: str, ttl: float) -> None:
+        """A lease was taken for `ttl` seconds at a time."""
+        self._held[thread] = Held(fence, holder, ttl)
 
     def drop(self, thread: Thread) -> None:
         """Its block has ended."""
         self._held.pop(thread, None)
 
-    def holder(self, thread: Thread) -> str | None:
-        """Who holds the lease, lost or not; None if there is none."""
-        held = self._held.get(thread)
-        return held.holder if held is not None else None
+    def held(self, thread: Thread) -> Held | None:
+        """The lease, lost or not; None if there is none."""
+        return self._held.get(thread)
 
     def fence(self, thread: Thread) -> int | None:
         """The fence of the lease held, lost or not; None if there is none."""

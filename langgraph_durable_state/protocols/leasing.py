@@ -37,13 +37,13 @@ class Leasing:
             UnavailableError: if Postgres cannot be reached, or the hot tier cannot where it may
                 acknowledge; the lease may have been taken all the same, until it runs out.
         """
-        own = self._shared.leases.holder(thread)
+        own = self._shared.leases.held(thread)
         if own is not None:
-            return Occupied(own, 0.0)  # lost, perhaps, but its block has not ended here
+            return Occupied(own.holder, own.ttl)  # lost, perhaps, but its block has not ended here
         found = await self._table.take_lease(thread, holder, ttl)
         if isinstance(found, Granted):
             await self._raise(thread, found.fence)
-            self._shared.leases.add(thread, found.fence, holder)
+            self._shared.leases.add(thread, found.fence, holder, ttl)
         return found
 
     async def _raise(self, thread: Thread, fence: int) -> None:

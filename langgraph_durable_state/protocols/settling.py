@@ -62,7 +62,7 @@ class Settler(Flusher):
         found = await self._durable.ahead(None, EVERYTHING)
         threads = dict.fromkeys(waiting.place.thread for waiting in found)
         if self._hot is not None and self._shared.policy.asks_hot:
-            threads |= dict.fromkeys(await self.unmarked())
+            threads |= dict.fromkeys(await self._unmarked_if_up())
         for thread in threads:
             await self.settle(thread)
 
@@ -106,6 +106,12 @@ class Settler(Flusher):
         entries = out.entries if out is not None else ()
         found = (w.place.ns for w in waiting), (e.item.place.ns for e in entries)
         return sorted({*heads, *found[0], *found[1]})
+
+    async def _unmarked_if_up(self) -> list[Thread]:
+        try:
+            return await self.unmarked()
+        except UnavailableError:
+            return []  # as of one thread: what Postgres was not told of is not waited for
 
     async def unmarked(self) -> list[Thread]:
         """The threads that have an outbox, whether Postgres knows of it or not."""

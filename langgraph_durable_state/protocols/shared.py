@@ -123,6 +123,7 @@ class Shared:
         blobs, numbers, register, reader, heads, events: as their types say.
         recent: records seen lately, by place and id, for forks to build on.
         filled: places whose hot copy this process has brought once.
+        told: losses that were reported and not accepted yet, by place and mark.
         hot_from: bytes from which a head is copied to and served by the hot tier; None for never.
         fork_on_conflict: let a put that finds the head moved become the head.
         policy: what may be done while the tiers are not one.
@@ -137,6 +138,7 @@ class Shared:
     events: Events
     recent: Lately[tuple[Place, str], Known]
     filled: Lately[Place, bool]
+    told: Lately[tuple[Place, bytes], bool]
     hot_from: int | None
     fork_on_conflict: bool
     policy: Policy

@@ -236,7 +236,7 @@ class Writer:
                 raise
             marked = made.marked(serializer, self._shared.blobs, QUEUED)
             found = await self._stored_hot(self._behind, marked, serializer, durably=False)
-            if isinstance(found[1], Lost):
+            if isinstance(found[1], Lost) and error.sent:
                 raise  # what Postgres was sent may still be stored there: nobody can say it lost
             return found
         if not isinstance(outcome, Ahead):

@@ -333,8 +333,8 @@ class PostgresTier(PostgresLeases):
     async def ahead(self, thread: UUID | None, limit: int) -> list[Waiting]:
         rows = await self._sql.fetch("ahead", (thread, limit))
         return [
-            Waiting(Place(Thread("", "", key), ns), token, since, id)
-            for key, ns, token, since, id in rows
+            Waiting(Place(Thread(*_names(tenant, id), key), ns), token, since, head)
+            for key, tenant, id, ns, token, since, head in rows
         ]
 
     # -- copying -----------------------------------------------------------------------------
@@ -389,6 +389,11 @@ def _sorted_out(batch: Sequence[Put | PutWrites]) -> tuple[list[Put], list[PutWr
 def differing_slot(digest: Digest) -> int:
     """The slot of a batch that differs from the first: positive, and its own."""
     return int.from_bytes(digest[:4]) & 0x7FFFFFFF or 1
+
+
+def _names(tenant: bytes | None, id: bytes | None) -> tuple[str, str]:
+    """The names of a thread; empty while it has no entry."""
+    return keys.decoded(tenant or b""), keys.decoded(id or b"")
 
 
 def _thread(row: Sequence[Any]) -> Thread:

@@ -49,7 +49,12 @@ def test_every_subject_has_a_figure_for_every_workload(found: dict[str, Any]) ->
     ]
     chatted = [("chat turn", "1 to 10")] + [
         (name, "after 10 turns")
-        for name in ("get of the head, warm", "get of the head, cold", "list(20)")
+        for name in (
+            "get of the head, warm",
+            "get of the head, cold",
+            "list(20)",
+            "put, one message more",
+        )
     ]
     expected = {(*row, subject) for row in (*sized, *chatted) for subject in subjects}
     assert expected == cells(found["rows"])
@@ -67,6 +72,8 @@ def test_floors_and_stored_bytes_are_reported(found: dict[str, Any]) -> None:
         ("durable + redis", "Postgres"),
         ("durable + redis", "Redis"),
         ("durable only", "Postgres"),
+        ("write behind", "Postgres"),
+        ("write behind", "Redis"),
         ("PostgresSaver", "Postgres"),
         ("SqliteSaver", "SQLite"),
     }

@@ -62,8 +62,9 @@ def test_what_has_arrived_is_not_reported() -> None:
     world.step = go_on
     saver._faces.background.step()
     world.lose_hot()
-    saver.flush()
+    saver._faces.background.step()
     assert [event.kind for event in told] == ["queued"]
+    assert saver.accept_loss("t") == [""]  # the spell had not ended
     saver.close()
 
 

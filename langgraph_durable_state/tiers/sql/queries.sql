@@ -505,8 +505,8 @@ WITH cleared AS (
 SELECT true FROM cleared UNION ALL SELECT true FROM dropped;
 
 -- ahead: The heads that Redis may be ahead of, oldest first: those of a thread ($1), or of all.
-SELECT h.tk, h.ns, h.ahead, extract(epoch FROM h.ahead_at)::float8, h.id
-  FROM {schema}.head h
+SELECT h.tk, t.tenant, t.id, h.ns, h.ahead, extract(epoch FROM h.ahead_at)::float8, h.id
+  FROM {schema}.head h LEFT JOIN {schema}.thread t ON t.tk = h.tk
  WHERE h.ahead IS NOT NULL AND ($1::uuid IS NULL OR h.tk = $1)
  ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
