@@ -10,7 +10,7 @@ from .drivers.background import QUIET
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
-from .errors import DurableStateError, UnavailableError, UsageError
+from .errors import DurableStateError, StateLostError, UnavailableError, UsageError
 from .health import Health
 from .words import Place, Thread
 
@@ -123,8 +123,13 @@ class Operations:
     async def _drain(self, driver: Driver, thread: Thread, number: int) -> bool:
         """Makes what was acknowledged of a thread durable; whether anything had to be done."""
         found = await driver.flusher.drain(thread)
-        # What the hot tier lost is not made durable by flushing what it has.
-        await driver.flusher.settle(thread)
+        try:
+            # What the hot tier lost is not made durable by flushing what it has.
+            await driver.flusher.settle(thread)
+        except StateLostError as error:
+            if error.left is None:
+                raise
+            # It was restarted, and all that it still had is durable: readers tell the rest.
         await driver.flusher.missing(self._faces.background.unguarded(thread, number))
         self._faces.background.flushed(thread, number)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -134,13 +135,13 @@ def _number(
         raise UsageError(f"{name}={value!r}: use {kind.__name__} values {bound}")
 
 
-def _check_wait_aof(value: object, used: bool) -> None:
+def _check_wait_aof(value: Sequence[int], used: bool) -> None:
     right = (
-        isinstance(value, tuple)
+        isinstance(value, (tuple, list))  # configuration files have lists
         and len(value) == 2
         and all(isinstance(part, int) and not isinstance(part, bool) for part in value)
     )
-    if not right or value not in {(1, n) for n in range(16)}:
+    if not right or tuple(value) not in {(1, n) for n in range(16)}:
         raise UsageError(
             f"wait_aof={value!r}: use (1, n), n being the replicas that must have it on disk, too"
         )

@@ -42,6 +42,18 @@ class Mode:
     forgets: bool
 
 
+THROUGH = Mode(
+    "write-through",
+    (
+        {},
+        {"hot_reads": "always"},
+        {"hot_reads": "always", "head_cache_bytes": 0},
+        {"compression": "none", "touch_on_read": True},
+    ),
+    forgets=True,
+)
+"""Redis may forget what it likes: nothing is its alone."""
+
 STRICT = Mode(
     "strict",
     (

@@ -27,7 +27,7 @@ from typing import Any
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import INTERRUPT
 
-from langgraph_durable_state import DurableSaver, UnavailableError
+from langgraph_durable_state import DurableSaver, StateLostError, UnavailableError
 from tests.cases import Face
 from tests.chaos.journal import DONE, LOST, UNKNOWN, Journal
 from tests.chaos.state import (
@@ -104,7 +104,10 @@ class Worker:
             for _ in range(LANES):
                 lanes.create_task(Lane(self).live())
         try:
-            await self.saver.aclose()
+            try:
+                await self.saver.aclose()
+            except StateLostError:
+                pass  # it is closed, and its observer was told
         except UnavailableError:
             pass  # what is left is flushed by others
         self.journal.close()

@@ -85,7 +85,7 @@ class FailedOver(Losing):
         self.server = self._standby
 
 
-@pytest.fixture(params=["a restore", "a fail-over"])
+@pytest.fixture(params=["a restore", pytest.param("a fail-over", marks=pytest.mark.long)])
 def losing(
     request: pytest.FixtureRequest,
     make_postgres: MakePostgres,
