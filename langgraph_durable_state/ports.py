@@ -26,6 +26,7 @@ from .words import (
     Outgoing,
     Page,
     Place,
+    Progress,
     Put,
     PutWrites,
     RecordRow,
@@ -181,9 +182,8 @@ class Durable(LeaseTable, Protocol):
         another than those `accepted` is under way. Returns the head, which has no digest if there
         is none, and the token that it has now; None if `fence` is no longer the lease's."""
 
-    async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
-        """The token that each of these heads is marked with, and the number of the last entry of
-        that spell that is here; without those that are not marked."""
+    async def progress(self, places: Sequence[Place]) -> dict[Place, Progress]:
+        """How far the spell of each of these heads is flushed; without those not marked."""
 
     async def flush(
         self, advances: Sequence[Advance], batch: Sequence[Put | PutWrites]

@@ -93,8 +93,8 @@ class Put:
     """One checkpoint to store, serialized: the unit that wins or loses as a whole.
 
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
-    claim on the head covers it, its row must still be there with the digest ``base``. ``mark``
-    tells the chunk numbers referred to from others under the same digest. With a
+    claim on the head covers it, its row must still be there with the digest ``base``.
+    ``base_numbers`` are that one's chunk numbers: the same may be stored under others. With a
     claim on the head, ``consumed`` are the writes against it that the put was made from: they
     must be there. ``size`` is in plain bytes. ``spell`` is the token of the spell that it was
     acknowledged in by the hot tier; ``fence`` that of the lease it is made under.
@@ -114,7 +114,7 @@ class Put:
     refers: str | None = None
     base: Digest = b""
     covered: bool = False
-    mark: bytes | None = None
+    base_numbers: tuple[int, ...] | None = None
     spell: bytes | None = None
     fence: int | None = None
     consumed: tuple[Digest, ...] = ()
@@ -129,7 +129,7 @@ class Put:
 class PutWrites:
     """One task's writes to store against a checkpoint, as one row per slot.
 
-    ``fence`` is that of the lease they are made under.
+    ``fence`` is that of the lease they are made under; ``spell`` as of a put.
     """
 
     place: Place
@@ -137,6 +137,7 @@ class PutWrites:
     rows: tuple[WriteRow, ...]
     chunks: tuple[ChunkRow, ...]
     fence: int | None = None
+    spell: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +393,17 @@ class Entry:
     number: int
     advances: bool = False
     refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A marked head: the spell's token, the number of the last of its entries that is durable, and
+    the head's digest and the mark of its chunk numbers, empty if there is none."""
+
+    token: bytes
+    flushed: int
+    digest: Digest
+    mark: bytes
 
 
 @dataclass(frozen=True, slots=True)

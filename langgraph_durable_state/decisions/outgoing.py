@@ -60,7 +60,7 @@ def _put(put: Put) -> tuple[Any, ...]:
         put.size,
         put.refers,
         put.base,
-        put.mark,
+        None if put.base_numbers is None else keys.packed(put.base_numbers),
         b"".join(put.consumed),
     )
 
@@ -102,7 +102,7 @@ def read_entry(data: bytes) -> Entry:
         names, ns, id, *fields = rest
         place = Place(_read_thread(*names), ns)
         if kind == WRITES:
-            return Entry(_read_writes(place, id, *fields), token, number)
+            return Entry(replace(_read_writes(place, id, *fields), spell=token), token, number)
         put = _decided(replace(_read_put(place, id, *fields), spell=token), kind, before)
     except _DAMAGE as error:
         raise Unsound(None, f"an outbox entry cannot be read ({error})") from error
@@ -120,8 +120,18 @@ def _decided(put: Put, kind: bytes, before: bytes) -> Put:
     return replace(put, claim=_CLAIMS[kind], expected=expected, covered=covered)
 
 
+def renumbered(put: Put, numbers: tuple[int, ...]) -> Put:
+    """A put whose parent is stored under these chunk numbers."""
+    before = put.base_numbers or ()
+    if before == numbers or len(before) != len(numbers):
+        return put
+    own = {chunk.no for chunk in put.chunks}
+    now = {old: new for old, new in zip(before, numbers, strict=True) if old not in own}
+    return replace(put, numbers=tuple(now.get(no, no) for no in put.numbers), base_numbers=numbers)
+
+
 def _read_put(place: Place, id: str, *fields: Any) -> Put:
-    parent, digest, record, metadata, numbers, chunks, size, refers, base, mark, made = fields
+    parent, digest, record, metadata, numbers, chunks, size, refers, base, before, made = fields
     return Put(
         place,
         id,
@@ -137,7 +147,7 @@ def _read_put(place: Place, id: str, *fields: Any) -> Put:
         refers,
         base,
         False,
-        mark,
+        None if before is None else keys.unpacked(before),
         consumed=tuple(made[i : i + _DIGEST] for i in range(0, len(made), _DIGEST)),
     )
 

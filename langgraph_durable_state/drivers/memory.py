@@ -6,8 +6,9 @@ and after each that changes something, stands a switch point.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from uuid import UUID
 
 from ..decisions import keys, projection
@@ -15,6 +16,7 @@ from ..tiers.outcomes import Seen, Standing, outcome
 from ..tiers.postgres import differing_slot
 from ..words import (
     Advance,
+    Ahead,
     ChunkRow,
     Claim,
     Digest,
@@ -25,6 +27,7 @@ from ..words import (
     Outcome,
     Page,
     Place,
+    Progress,
     Put,
     PutWrites,
     RecordRow,
@@ -58,9 +61,20 @@ class MemoryDurable(MemoryLeases):
         puts = [item for item in batch if isinstance(item, Put)]
         writes = [item for item in batch if isinstance(item, PutWrites)]
         async with Change(self._world, "commit"):
-            barred = {id(item) for item in batch if self.fenced(item)}
+            barred = self._barred(writes)
             told, later = self._commit(puts, [item for item in writes if id(item) not in barred])
         return await self._outcomes(batch, puts, writes, told, later, barred)
+
+    def _barred(self, writes: Sequence[PutWrites]) -> dict[int, Outcome]:
+        """Those that are not stored: their lease was taken over, or the hot tier may be ahead."""
+        barred: dict[int, Outcome] = {}
+        for item in writes:
+            ahead = self._world.rows(item.place.thread).ahead.get(item.place.ns)
+            if self.fenced(item):
+                barred[id(item)] = Fenced()
+            elif ahead != item.spell:
+                barred[id(item)] = Ahead(ahead or b"")
+        return barred
 
     async def _outcomes(
         self,
@@ -69,12 +83,12 @@ class MemoryDurable(MemoryLeases):
         writes: Sequence[PutWrites],
         told: Sequence[Told],
         later: Sequence[Later],
-        barred: Collection[int] = (),
+        barred: Mapping[int, Outcome] = MappingProxyType({}),
     ) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {
             id(p): await outcome(self, p, Seen(*t)) for p, t in zip(puts, told, strict=True)
         }
-        outcomes |= {id(item): Fenced() if id(item) in barred else Stored() for item in writes}
+        outcomes |= {id(item): barred.get(id(item), Stored()) for item in writes}
         for item, row, sent in later:
             outcomes[id(item)] = await self._differ(item, row, sent)
         return [outcomes[id(item)] for item in batch]
@@ -112,7 +126,7 @@ class MemoryDurable(MemoryLeases):
             return False
         if put.needs is None and head is not None and head.digest == put.expected:
             referred = stored.get((put.place.ns, head.id))
-            if put.mark is not None and referred and keys.mark(referred.row.numbers) != put.mark:
+            if referred and not _is_numbered(referred, put):
                 return False
         ahead = self._world.rows(put.place.thread).ahead.get(put.place.ns)
         if ahead != put.spell or self.fenced(put):
@@ -348,13 +362,17 @@ class MemoryDurable(MemoryLeases):
             head = rows.heads.get(place.ns, replace(_NO_HEAD, seq=rows.last(place.ns)))
             return head, rows.ahead[place.ns]
 
-    async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
+    async def progress(self, places: Sequence[Place]) -> dict[Place, Progress]:
         await self._world.step("progress")
         found = {}
         for place in places:
             rows = self._world.rows(place.thread)
             if place.ns in rows.ahead:
-                found[place] = rows.ahead[place.ns], rows.flushed[place.ns]
+                head = rows.heads.get(place.ns, _NO_HEAD)
+                stored = rows.checkpoints.get((place.ns, head.id))
+                mark = keys.mark(stored.row.numbers) if stored else b""
+                token, flushed = rows.ahead[place.ns], rows.flushed[place.ns]
+                found[place] = Progress(token, flushed, head.digest, mark)
         return found
 
     async def flush(
@@ -483,4 +501,8 @@ def _is_base(stored: Checkpoint | None, put: Put) -> bool:
     """Whether a checkpoint is the one that a put was made from, chunk numbers included."""
     if stored is None or stored.row.digest != put.base:
         return False
-    return put.mark is None or keys.mark(stored.row.numbers) == put.mark
+    return _is_numbered(stored, put)
+
+
+def _is_numbered(base: Checkpoint, put: Put) -> bool:
+    return put.base_numbers is None or base.row.numbers == put.base_numbers

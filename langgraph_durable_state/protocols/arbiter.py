@@ -168,7 +168,8 @@ class Arbiter:
     async def _adopt(self, place: Place, token: bytes) -> None:
         assert self._outbox is not None
         marks = await self._durable.progress([place])
-        await self._outbox.adopt(place, token, marks.get(place, (b"", 0))[1])
+        found = marks.get(place)
+        await self._outbox.adopt(place, token, found.flushed if found is not None else 0)
 
     async def accept(self, place: Place, view: View) -> None:
         """Goes on from what is left after a loss, and reports it."""

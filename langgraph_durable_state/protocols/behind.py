@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..decisions import codec, keys
 from ..decisions.ahead import Verdict
-from ..decisions.codec import Unsound
+from ..decisions.codec import Record, Unsound
 from ..decisions.serializing import Serializer
 from ..errors import StateLostError, UnavailableError
 from ..ports import Durable, Outbox
@@ -38,7 +38,7 @@ from .arbiter import Arbiter, View
 from .drafting import QUEUED, Draft, same
 from .flushing import Flusher
 from .runs import Run
-from .shared import Shared
+from .shared import Known, Shared
 
 TRIES = 8
 """Answers of the hot tier that ask for something else first; more than three need a race."""
@@ -206,15 +206,25 @@ class Behind:
 
     def _is_there(self, made: Draft, hot: HotFound, serializer: Serializer) -> bool:
         """Whether the hot head is this put, taken before under another mark."""
-        row = hot.row
-        if row is None or row.id != made.put.id:
-            return False
+        record = self._record(made.put, hot)
+        return record is not None and same(record, made.record, serializer)
+
+    async def held(self, put: Put) -> Known | None:
+        """A put as the hot tier took it before, perhaps under other chunk numbers; None if it is
+        not the hot head any more."""
+        record = self._record(put, await self._outbox.peek(put.place, b""))
+        known = Known(record, put.digest) if record is not None else None
+        return known if known is not None and known.record.digest() == put.digest else None
+
+    def _record(self, put: Put, hot: HotFound) -> Record | None:
+        """The hot copy, if it is of this put's id, and sound."""
+        if hot.row is None or hot.row.id != put.id:
+            return None
         try:
             chunks = self._shared.reader.chunks(hot.chunks)
-            record = codec.read_record(made.put.place, row, chunks, self._shared.blobs)
+            return codec.read_record(put.place, hot.row, chunks, self._shared.blobs)
         except Unsound:
-            return False
-        return same(record, made.record, serializer)
+            return None
 
     # -- writes ------------------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ class Draft:
         """The same put with all its chunks: those of its parent may be gone."""
         rows = tuple(codec.chunk_row(chunk, blobs) for chunk in self.record.chunks().values())
         return replace(
-            self, put=replace(self.put, refers=None, covered=False, mark=None, chunks=rows)
+            self, put=replace(self.put, refers=None, covered=False, base_numbers=None, chunks=rows)
         )
 
 
@@ -219,7 +219,7 @@ def draft(
         refers=asked.parent if base is not None else None,
         base=digest,
         covered=covered,
-        mark=keys.mark(codec.numbers_of(base.channels)) if base is not None else None,
+        base_numbers=codec.numbers_of(base.channels) if base is not None else None,
         consumed=consumed or () if stance.claim is Claim.HEAD else (),
     )
     return Draft(put, record, parent, run)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 
-from ..decisions import keys
+from ..decisions import keys, outgoing
 from ..decisions.outgoing import NEVER
 from ..errors import DurableStateError, UnavailableError
 from ..ports import Durable, Outbox
@@ -27,6 +27,7 @@ from ..words import (
     Outgoing,
     ParentGone,
     Place,
+    Progress,
     Put,
     PutWrites,
     Thread,
@@ -40,8 +41,8 @@ ROUND = 32
 """Threads that are flushed together."""
 
 
-Marks = Mapping[Place, tuple[bytes, int]]
-"""The token that each head is marked with, and how far that spell is flushed."""
+Marks = Mapping[Place, Progress]
+"""How far the spell of each marked head is flushed."""
 
 
 @dataclass
@@ -85,7 +86,8 @@ class Taken:
 
 
 def _is_marked(marks: Marks, entry: Entry) -> bool:
-    return marks.get(entry.item.place, (b"", 0))[0] == entry.token
+    mark = marks.get(entry.item.place)
+    return mark is not None and mark.token == entry.token
 
 
 def _names(item: Put | PutWrites) -> set[object]:
@@ -219,17 +221,34 @@ class Flusher:
     async def _store_marked(self, batch: Sequence[tuple[Taken, Entry]], marks: Marks) -> None:
         """Commits entries of spells that the durable heads are marked with, those that another
         flusher has stored already left out."""
-        news = [entry for _, entry in batch if entry.number > marks[entry.item.place][1]]
+        news = [entry for _, entry in batch if entry.number > marks[entry.item.place].flushed]
         last = {entry.item.place: entry.number for entry in news}
-        advances = [Advance(place, *marks[place], number) for place, number in last.items()]
+        advances = [
+            Advance(place, marks[place].token, marks[place].flushed, number)
+            for place, number in last.items()
+        ]
         outcomes: list[Outcome] | None = []
         if news:
-            outcomes = await self._durable.flush(advances, [entry.item for entry in news])
+            items = [await self._fitting(entry, marks.get(entry.item.place)) for entry in news]
+            outcomes = await self._durable.flush(advances, items)
         if outcomes is None:
             return  # another was faster, or a mark is gone: look again
         told = {id(entry): outcome for entry, outcome in zip(news, outcomes, strict=True)}
         for one, entry in batch:
             await self._settle(one, entry, told.get(id(entry)))
+
+    async def _fitting(self, entry: Entry, head: Progress | None) -> Put | PutWrites:
+        """What is to be stored of an entry: a put refers to its parent's chunks, which are under
+        other numbers where a call whose answer was lost had stored the parent before."""
+        item = entry.item
+        if not isinstance(item, Put) or item.base_numbers is None:
+            return item
+        base = item.base, keys.mark(item.base_numbers)
+        if head is not None and (head.digest, head.mark) == base:
+            return item
+        rows = await self._durable.chain(item.place, item.refers or "", 1)
+        same = rows and rows[0].digest == item.base
+        return outgoing.renumbered(item, rows[0].numbers) if same else item
 
     async def _settle(self, one: Taken, entry: Entry, outcome: Outcome | None) -> None:
         item = entry.item
@@ -273,10 +292,10 @@ class Flusher:
     async def _aside(self, entry: Entry, marks: Marks, dead: bool) -> Put | PutWrites | None:
         """What of a stray entry may be stored: a put beside the head, unless the head is still the
         one that it advanced; of writes no special one over another, which may be newer."""
-        item = entry.item
+        mark = marks.get(entry.item.place)
+        spell = mark.token if mark is not None else None
+        item = replace(await self._fitting(entry, mark), spell=spell)
         if isinstance(item, Put):
-            mark = marks.get(item.place)
-            item = replace(item, spell=mark[0] if mark is not None else None)
             if mark is not None or dead or item.claim is not Claim.HEAD:
                 item = replace(item, claim=Claim.HEAD, expected=NEVER)
             return item

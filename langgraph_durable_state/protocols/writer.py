@@ -174,7 +174,7 @@ class Writer:
                 raise _lost(made, outcome)
             known, outcome = there, Won(0, repeated=True)
         elif isinstance(outcome, Won) and outcome.repeated:
-            known = await self._as_stored(made.put) or known
+            known = await self._as_stored(made.put, hot) or known
         self._shared.recent.put((made.put.place, made.put.id), known)
         if isinstance(outcome, Won):
             self._won(made, known, outcome, hot)
@@ -189,10 +189,11 @@ class Writer:
             run.conflict = error
         return error
 
-    async def _as_stored(self, put: Put) -> Known | None:
-        """A put that was there already, perhaps under other chunk numbers, if Postgres tells."""
+    async def _as_stored(self, put: Put, hot: bool) -> Known | None:
+        """A put that was there already, perhaps under other chunk numbers, if its tier tells."""
         try:
-            return await self._load(put.place, put.id)
+            held = await self._behind.held(put) if hot and self._behind is not None else None
+            return held or await self._load(put.place, put.id)
         except UnavailableError:
             return None
 
@@ -291,9 +292,7 @@ class Writer:
         found = await self._durable.read(place, None, b"", -1)
         head = found.head if found is not None else Head("", 0, b"")
         if not self._policy.accepts_loss or not _builds_on(made.put, head):
-            raise down or UnavailableError(
-                "redis", f"it may be ahead of Postgres in thread {place.thread.id!r}"
-            )
+            raise down or _may_be_ahead(place.thread)
         detail = "Redis cannot be asked; the run goes on from the durable head"
         self._shared.events.emit("state_lost", detail, place=place, checkpoint=head.id or None)
         await self._durable.clear_ahead(place, ahead.token)
@@ -360,24 +359,39 @@ class Writer:
         self, made: DraftWrites, run: Run | None, durably: bool
     ) -> tuple[PutWrites, Outcome, bool]:
         """Stores writes in the tier that is theirs, or in the other; which one it was."""
-        behind = self._behind
-        down = False
+        behind, down = self._behind, None
         if behind is not None and (not durably or (run is not None and run.hot)):
             try:
                 return await self._writes_hot(behind, made, run, durably)
             except UnavailableError as error:
-                down = True
-                if error.tier != "redis" or await self._may_be_ahead(made.place):
+                if error.tier != "redis":
                     raise
+                down = error
         try:
             item, outcome = await self._store_writes(made)
         except UnavailableError as error:
             if behind is None or down or not self._policy.queues or error.tier != "postgres":
                 raise
             return await self._writes_hot(behind, made, run, durably=False)
+        if isinstance(outcome, Ahead):
+            if behind is not None and down is None:
+                return await self._writes_hot(behind, made, run, durably)
+            item, outcome = await self._writes_without_hot(made, outcome, down)
         if behind is not None and not down and self._policy.queues:
             await behind.note(made.put(self._shared.blobs))
         return item, outcome, False
+
+    async def _writes_without_hot(
+        self, made: DraftWrites, ahead: Ahead, down: UnavailableError | None
+    ) -> tuple[PutWrites, Outcome]:
+        """Writes against a head that the hot tier, which cannot be asked, may be ahead of: whoever
+        sees that could miss them."""
+        if not self._policy.accepts_loss:
+            raise down or _may_be_ahead(made.place.thread)
+        item, outcome = await self._store_writes(made, ahead.token or None)
+        if isinstance(outcome, Ahead):
+            raise _may_be_ahead(made.place.thread)
+        return item, outcome
 
     async def _writes_hot(
         self, behind: Behind, made: DraftWrites, run: Run | None, durably: bool
@@ -390,24 +404,23 @@ class Writer:
             await self._drained(made.place.thread)
         return item, outcome, True
 
-    async def _may_be_ahead(self, place: Place) -> bool:
-        """Whether writes that Postgres takes could be missed by those who see the hot tier."""
-        if self._policy.accepts_loss:
-            return False
-        found = await self._durable.read(place, None, b"", -1)
-        return found is not None and found.ahead is not None
-
-    async def _store_writes(self, made: DraftWrites) -> tuple[PutWrites, Outcome]:
-        item = made.put(self._shared.blobs)
+    async def _store_writes(
+        self, made: DraftWrites, spell: bytes | None = None
+    ) -> tuple[PutWrites, Outcome]:
+        item = replace(made.put(self._shared.blobs), spell=spell)
         try:
             outcome = await self._commits.submit(item)
         except NumberTakenError:
             self._shared.numbers.draw()
             for chunk in made.new:
                 chunk.no = next(self._shared.numbers)
-            item = made.put(self._shared.blobs)
+            item = replace(made.put(self._shared.blobs), spell=spell)
             outcome = await self._commits.submit(item)
         return item, outcome
+
+
+def _may_be_ahead(thread: Thread) -> UnavailableError:
+    return UnavailableError("redis", f"it may be ahead of Postgres in thread {thread.id!r}")
 
 
 def _builds_on(put: Put, head: Head) -> bool:

@@ -73,13 +73,18 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.byteas(c.blob for _, _, _, c in chunks),
         arrays.uuids(w.place.thread.key for w, _ in batches),
         *write_rows([(w.place.ns, row) for w, row in batches]),
-        arrays.byteas(p.mark for p in puts),
+        arrays.byteas(mark(p) for p in puts),
         arrays.byteas(p.spell for p in puts),
         arrays.bigints(p.fence for p in puts),
         arrays.bigints(w.fence for w, _ in batches),
         arrays.ints(i for i, p in enumerate(puts, 1) for _ in p.consumed),
         arrays.byteas(digest for p in puts for digest in p.consumed),
+        arrays.byteas(w.spell for w, _ in batches),
     )
+
+
+def mark(put: Put) -> bytes | None:
+    return None if put.base_numbers is None else keys.mark(put.base_numbers)
 
 
 def keep(put: Put, refused: bool) -> tuple[object, ...]:
@@ -97,7 +102,7 @@ def keep(put: Put, refused: bool) -> tuple[object, ...]:
         put.size,
         refused,
         put.base,
-        put.mark,
+        mark(put),
         arrays.bigint(put.fence),
         arrays.byteas(put.consumed) if put.consumed else None,
     )

@@ -13,6 +13,7 @@ from ..decisions import keys, projection
 from ..ports import Sql
 from ..words import (
     Advance,
+    Ahead,
     ChunkRow,
     Claim,
     Digest,
@@ -23,6 +24,7 @@ from ..words import (
     Outcome,
     Page,
     Place,
+    Progress,
     Put,
     PutWrites,
     RecordRow,
@@ -83,14 +85,17 @@ class PostgresTier(PostgresLeases):
         """What became of each item, told from what the batch statement returned."""
         puts, writes = _sorted_out(batch)
         told = {row[0]: row[1:8] for row in rows if row[0] is not None}
-        first = {row[8:12] for row in rows if row[0] is None and not row[7]}
-        fenced = {(row[8], row[1]) for row in rows if row[0] is None and row[7]}
+        first, fenced, ahead = _told_of_writes(rows)
         outcomes: dict[int, Outcome] = {}
         for ord, put in enumerate(puts, 1):
             outcomes[id(put)] = await outcome(self, put, _seen(*told[ord]))
         for item in writes:
-            barred = (item.place.thread.key, item.fence) in fenced
-            outcomes[id(item)] = Fenced() if barred else await self._store_differing(item, first)
+            if (item.place.thread.key, item.fence) in fenced:
+                outcomes[id(item)] = Fenced()
+            elif (token := ahead.get((item.place.thread.key, item.place.ns))) is not None:
+                outcomes[id(item)] = Ahead(token)
+            else:
+                outcomes[id(item)] = await self._store_differing(item, first)
         return [outcomes[id(item)] for item in batch]
 
     async def _put_one(self, put: Put) -> Outcome:
@@ -110,7 +115,7 @@ class PostgresTier(PostgresLeases):
             put.base,
             *bind.thread(put.place.thread)[1:],
             *bind.chunks(put.chunks),
-            put.mark,
+            bind.mark(put),
             put.spell,
             arrays.bigint(put.fence),
             arrays.byteas(put.consumed) if put.consumed else None,
@@ -120,9 +125,11 @@ class PostgresTier(PostgresLeases):
     async def _write_one(self, item: PutWrites) -> Outcome:
         row = item.rows[0]
         params = bind.one_write(item, row, row.slot)
-        stored, fenced = (await self._sql.fetch("write_one", params))[0]
+        stored, fenced, ahead = (await self._sql.fetch("write_one", (*params, item.spell)))[0]
         if fenced:
             return Fenced()
+        if ahead is not None:
+            return Ahead(ahead)
         return Stored() if stored else await self._store_differing(item, set())
 
     async def standing(self, put: Put, id: str) -> Standing:
@@ -309,10 +316,10 @@ class PostgresTier(PostgresLeases):
             return Head(id, seq, digest), ahead
         return None
 
-    async def progress(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, int]]:
+    async def progress(self, places: Sequence[Place]) -> dict[Place, Progress]:
         rows = await self._sql.fetch("progress", bind.places(places))
         by_key = {(place.thread.key, place.ns): place for place in places}
-        return {by_key[tk, ns]: (token, number) for tk, ns, token, number in rows}
+        return {by_key[tk, ns]: Progress(*rest) for tk, ns, *rest in rows}
 
     async def flush(
         self, advances: Sequence[Advance], batch: Sequence[Put | PutWrites]
@@ -360,6 +367,19 @@ class PostgresTier(PostgresLeases):
         await self._sql.transaction(steps)
 
 
+def _told_of_writes(
+    rows: Sequence[tuple[Any, ...]],
+) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]], dict[tuple[Any, ...], bytes]]:
+    """What the batch statement returned of writes: the first batches that it stored, threads with
+    the fences that are no longer their lease's, and places with the spell in which Redis may be
+    ahead, which the writes do not come from."""
+    told = [row[1:] for row in rows if row[0] is None]
+    first = {row[7:11] for row in told if row[5] is None and not row[6]}
+    fenced = {(row[7], row[0]) for row in told if row[6]}
+    ahead = {row[7:9]: row[5] for row in told if row[5] is not None}
+    return first, fenced, ahead
+
+
 def _left(
     batch: Sequence[Put | PutWrites], rows: Sequence[tuple[Any, ...]]
 ) -> list[tuple[str, tuple[object, ...]]]:
@@ -367,7 +387,7 @@ def _left(
     did not win, and the batches that were not their task's first."""
     puts, writes = _sorted_out(batch)
     won = {row[0] for row in rows if row[0] is not None and row[1] is not None}
-    first = {row[8:12] for row in rows if row[0] is None and not row[7]}
+    first, _, _ = _told_of_writes(rows)
     aside = [put for ord, put in enumerate(puts, 1) if ord not in won]
     later = [
         (item, row)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from langgraph_durable_state.decisions import keys
 from langgraph_durable_state.decisions.outgoing import NEVER
 from langgraph_durable_state.words import (
     Advance,
@@ -19,6 +20,7 @@ from langgraph_durable_state.words import (
     Lost,
     Outcome,
     Place,
+    Progress,
     Put,
     PutWrites,
     Stored,
@@ -45,15 +47,47 @@ async def flush(
 ) -> list[Outcome] | None:
     """Flushes items of one place, the last of which has the number `new`."""
     advance = Advance(items[0].place, token, old, new)
-    spelled = [replace(i, spell=token) if isinstance(i, Put) else i for i in items]
-    return await ports.durable.flush([advance], spelled)
+    return await ports.durable.flush([advance], [replace(item, spell=token) for item in items])
 
 
 async def progress(ports: Ports, *places: Place) -> dict[Place, tuple[bytes, int]]:
-    return await ports.durable.progress(places or [HERE])
+    found = await ports.durable.progress(places or [HERE])
+    return {place: (how.token, how.flushed) for place, how in found.items()}
 
 
 # -- marks -----------------------------------------------------------------------------------
+
+
+async def test_what_is_flushed_is_told_with_the_chunk_numbers_of_the_head(ports: Ports) -> None:
+    """By them a flusher sees that a parent is stored under other numbers than it was put with."""
+    one = put("a", chunks=(chunk(7, "x"),), also=(9,))
+    await ports.won(one)
+    await marked(ports)
+    assert await ports.durable.progress([HERE]) == {
+        HERE: Progress(T, 0, mark("a"), keys.mark((7, 9)))
+    }
+    assert await flush(ports, put("b", Claim.HEAD, "a"), new=4) == [Won(2)]
+    assert await ports.durable.progress([HERE]) == {HERE: Progress(T, 4, mark("b"), keys.mark(()))}
+    other = at("new")
+    await marked(ports, other)
+    assert await ports.durable.progress([other]) == {other: Progress(T, 0, b"", b"")}
+
+
+async def test_writes_of_a_marked_head_come_from_its_spell(ports: Ports) -> None:
+    """The hot tier may have taken that task's writes already, and the first ones count."""
+    await ports.won(put("a"))
+    one = writes(write("a", "t", "w"))
+    await marked(ports)
+    assert await ports.durable.commit([one]) == [Ahead(T)]
+    assert await ports.durable.commit([one, put("x", place=at("s"))]) == [Ahead(T), Won(1)]
+    assert await ports.durable.commit([replace(one, spell=U)]) == [Ahead(T)]
+    found = await ports.durable.read(HERE, "a", b"", None)
+    assert found is not None
+    assert found.writes == ()
+    assert await ports.durable.commit([replace(one, spell=T)]) == [Stored()]
+    assert await ports.durable.clear_ahead(HERE, T)
+    assert await ports.durable.commit([replace(one, spell=T)]) == [Ahead(b"")]
+    assert await ports.durable.commit([one]) == [Stored(repeated=True)]
 
 
 async def test_a_head_is_marked_for_one_spell(ports: Ports) -> None:
@@ -189,9 +223,7 @@ async def test_nothing_is_flushed_if_one_head_is_not_where_it_was(
     assert await progress(ports, HERE, other) == {HERE: (T, 0), other: (T, 0)}
     assert await ports.ids(thread=None) == []
     good = [Advance(HERE, T, 0, 5), Advance(other, T, 0, 6)]
-    told = await ports.durable.flush(
-        good, [replace(i, spell=T) if isinstance(i, Put) else i for i in batch]
-    )
+    told = await ports.durable.flush(good, [replace(item, spell=T) for item in batch])
     assert told == [Won(1), Won(1), Stored()]
     assert await progress(ports, HERE, other) == {HERE: (T, 5), other: (T, 6)}
 

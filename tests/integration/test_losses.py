@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from langgraph.graph import START, StateGraph
 
-from langgraph_durable_state.errors import StateLostError
-from tests.cases import at, id_of, ids_of, until, until_served, values_of
+from langgraph_durable_state.errors import StateLostError, UnavailableError
+from tests.cases import at, cp, id_of, ids_of, put, until, until_served, values_of
 from tests.integration.outages import (
     BEHIND,
     BEHINDS,
@@ -415,3 +415,46 @@ async def test_an_outbox_takes_more_than_its_limit_by_flushing_first(
     assert pair.stored() == ids
     found = await pair.saver(policy).list(at())
     assert ids_of(found) == ids[::-1]
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_a_put_made_again_after_its_answer_was_lost_carries_the_next_one(
+    pair: Pair, make_proxy: Any, caplog: pytest.LogCaptureFixture, down: bool
+) -> None:
+    """What Redis took the first time has other chunk numbers than what is made of it the second
+    time, and the next checkpoint keeps most of it. Nothing of that is lost when it is flushed."""
+    caplog.set_level(logging.WARNING, LOGGER)
+    proxy = make_proxy(pair.redis.url)
+    saver = pair.opened(proxy.url, **BEHIND, redis_timeout=0.3)
+    before = await step(saver, at(), 1)
+    await saver.flush()
+    pair.hold()
+    await step(saver, before, 2)  # the spell is open
+    found = await head(saver)
+    version = saver.target.get_next_version(found.checkpoint["channel_versions"]["c"], None)
+    items = [f"{n} " * 200 for n in range(40)]
+    one = cp({"c": items}, versions={"c": version})
+    proxy.delay(0.5)
+    with pytest.raises(UnavailableError):
+        await put(saver, found.config, one)
+    await until(lambda: has_waiting(pair, 2))
+    proxy.restore()
+    if down:
+        pair.postgres.kill()
+    config = await until_served(lambda: put(saver, found.config, one))
+    version = saver.target.get_next_version(version, None)
+    both = cp({"c": [*items, "next"]}, versions={"c": version})
+    config = await put(saver, config, both)
+    if down:
+        pair.postgres.start()
+    await until_served(saver.flush)
+    assert pair.stored()[2:] == [one["id"], both["id"]]
+    for reader in (pair.saver(BEHIND), pair.saver()):
+        assert values_of(await until_served(lambda reader=reader: head(reader))) == {
+            "c": [*items, "next"]
+        }
+    assert told(caplog, "state_lost") == []
+
+
+async def has_waiting(pair: Pair, count: int) -> bool:
+    return pair.waiting() == count

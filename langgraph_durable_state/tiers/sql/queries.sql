@@ -34,10 +34,11 @@ WITH put AS MATERIALIZED (
     tenant, thread_id, user_id, session_id, mark, spell, fence, ord
   ) ORDER BY tk, ns COLLATE "C"
 ), given AS MATERIALIZED (
-  SELECT * FROM unnest(
-    $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
-    $31::bytea[], $32::bytea[], $33::bytea[], $37::bigint[]
-  ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, fence, ord)
+  SELECT g.*, (SELECT h.ahead FROM {schema}.head h WHERE (h.tk, h.ns) = (g.tk, g.ns)) AS ahead
+    FROM unnest(
+      $24::uuid[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::int[],
+      $31::bytea[], $32::bytea[], $33::bytea[], $37::bigint[], $40::bytea[]
+    ) WITH ORDINALITY AS g (tk, ns, id, task, slot, path, n, digest, chunks, data, fence, spell, ord)
 ), held AS MATERIALIZED (
   SELECT p.ord, h.seq, h.id, h.digest, h.ahead
     FROM put p CROSS JOIN LATERAL (
@@ -97,7 +98,8 @@ WITH put AS MATERIALIZED (
 ), writes AS (
   INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
   SELECT tk, ns, id, task, slot, path, n, digest, chunks, data FROM given
-   WHERE fence IS NULL OR (tk, fence) IN (SELECT tk, fence FROM fence)
+   WHERE (fence IS NULL OR (tk, fence) IN (SELECT tk, fence FROM fence))
+     AND ahead IS NOT DISTINCT FROM spell
    ORDER BY tk, ns COLLATE "C", id COLLATE "C", task COLLATE "C", slot
   ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
     SET path = excluded.path, n = excluded.n, digest = excluded.digest,
@@ -135,7 +137,10 @@ UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, false, tk, ns, id, task FROM writes WHERE slot = 0
 UNION ALL
 SELECT NULL, fence, NULL, NULL, NULL, NULL, NULL, true, tk, NULL, NULL, NULL FROM given
- WHERE fence IS NOT NULL AND (tk, fence) NOT IN (SELECT tk, fence FROM fence);
+ WHERE fence IS NOT NULL AND (tk, fence) NOT IN (SELECT tk, fence FROM fence)
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, coalesce(ahead, ''), false, tk, ns, NULL, NULL FROM given
+ WHERE ahead IS DISTINCT FROM spell;
 
 -- put_one: Stores one put that waits alone; what `commit` does, without its arrays.
 WITH held AS MATERIALIZED (
@@ -201,15 +206,18 @@ SELECT (SELECT seq FROM won), held.id, held.seq, held.digest, EXISTS (SELECT FRO
   FROM (SELECT 1) AS one LEFT JOIN held ON true;
 
 -- write_one: Stores one batch of a task's writes that waits alone; whether it was stored, which it
--- is not if one is there already, and whether the lease was taken over that it was made under.
+-- is not if one is there already, whether the lease was taken over that it was made under, and the
+-- spell in which Redis may be ahead of the head if it is not the writes' own.
 -- Its chunks come with it or not at all: a sweep must never see one without the other.
 WITH fence AS MATERIALIZED (
   SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1::uuid, $14::bigint) FOR SHARE
+), held AS MATERIALIZED (
+  SELECT (SELECT ahead FROM {schema}.head WHERE (tk, ns) = ($1, $2::text)) AS ahead
 ), stored AS (
   INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, chunks, data)
-  SELECT $1, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
-         $10::bytea
-   WHERE $14 IS NULL OR EXISTS (SELECT FROM fence)
+  SELECT $1, $2, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea, $10::bytea
+    FROM held
+   WHERE ($14 IS NULL OR EXISTS (SELECT FROM fence)) AND ahead IS NOT DISTINCT FROM $15::bytea
   ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
     SET path = excluded.path, n = excluded.n, digest = excluded.digest,
         chunks = excluded.chunks, data = excluded.data
@@ -221,7 +229,9 @@ WITH fence AS MATERIALIZED (
     FROM stored, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
-SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM fence);
+SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM fence),
+       CASE WHEN ahead IS DISTINCT FROM $15 THEN coalesce(ahead, '') END
+  FROM held;
 
 -- standing: Whether a put that did not win is stored already, and the head as it is now.
 SELECT c.seq, c.digest, c.refused, nullif(h.id, '')
@@ -511,8 +521,11 @@ SELECT h.tk, t.tenant, t.id, h.ns, h.ahead, extract(epoch FROM h.ahead_at)::floa
  ORDER BY h.ahead_at, h.tk, h.ns LIMIT $2::int
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
--- progress: Of these heads, whose spell they are marked with, and how far that is flushed.
-SELECT h.tk, h.ns, h.ahead, h.flushed
+-- progress: Of these heads, whose spell they are marked with, how far that is flushed, their digest
+-- and the mark of their chunk numbers.
+SELECT h.tk, h.ns, h.ahead, h.flushed, h.digest,
+       coalesce((SELECT substring(sha256(c.chunks) FROM 1 FOR 8) FROM {schema}.checkpoint c
+                  WHERE (c.tk, c.ns, c.id) = (h.tk, h.ns, h.id)), '')
   FROM unnest($1::uuid[], $2::text[]) AS k (tk, ns)
   JOIN {schema}.head h ON h.tk = k.tk AND h.ns = k.ns WHERE h.ahead IS NOT NULL
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
