@@ -107,13 +107,14 @@ def blocking(
     settings: Settings,
     shared: Shared,
     breakers: Breakers,
+    is_installed: Callable[[], bool],
 ) -> Driver:
     """The blocking face's driver. Opens nothing yet."""
     failures = Failures()
     pool, own_pool = clients.blocking_pool(postgres, settings, failures)
     aside = Threads()
     connections = BlockingConnections(pool, own_pool, failures)
-    durable = _durable(connections, settings, breakers, aside)
+    durable = _durable(connections, settings, breakers, aside, is_installed)
     scripts = None
     if redis is not None:
         client = clients.blocking_redis(redis, settings)
@@ -136,13 +137,14 @@ async def native(
     settings: Settings,
     shared: Shared,
     breakers: Breakers,
+    is_installed: Callable[[], bool],
 ) -> Driver:
     """The running loop's driver, which goes with it."""
     failures = Failures()
     pool, own_pool = clients.native_pool(postgres, settings, failures)
     aside = Tasks()
     connections = NativeConnections(pool, own_pool, failures)
-    durable = _durable(connections, settings, breakers, aside)
+    durable = _durable(connections, settings, breakers, aside, is_installed)
     scripts = None
     if redis is not None:
         client = clients.native_redis(redis, settings)
@@ -171,9 +173,14 @@ async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
 
 
 def _durable(
-    connections: Connections, settings: Settings, breakers: Breakers, aside: Aside
+    connections: Connections,
+    settings: Settings,
+    breakers: Breakers,
+    aside: Aside,
+    is_installed: Callable[[], bool],
 ) -> PostgresTier:
-    sql = PooledSql(connections, settings.schema, settings.timeout, breakers.postgres, aside)
+    told = breakers.postgres, aside, is_installed
+    sql = PooledSql(connections, settings.schema, settings.timeout, *told)
     return PostgresTier(sql, settings.schema)
 
 

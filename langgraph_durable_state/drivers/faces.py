@@ -98,7 +98,7 @@ class Faces:
                 found = self._blocking
                 if found is None:
                     args = (self._postgres, self._redis, self._settings, self._shared)
-                    found = self._blocking = drivers.blocking(*args, self._breakers)
+                    found = self._blocking = drivers.blocking(*args, *self._told)
         return found
 
     async def native(self, install: bool = True) -> Driver:
@@ -111,10 +111,14 @@ class Faces:
             postgres = self._postgres if self._unclaimed else clients.elsewhere(self._postgres)
             redis = self._redis if self._unclaimed else clients.elsewhere(self._redis)
             self._unclaimed = False
-            args = (self._settings, self._shared, self._breakers)
+            args = (self._settings, self._shared, *self._told)
             fresh = await drivers.native(postgres, redis, *args)
             found = self._native.setdefault(loop, fresh)
         return await self._install(found) if install else found
+
+    @property
+    def _told(self) -> tuple[Breakers, Callable[[], bool]]:
+        return self._breakers, lambda: self.installed
 
     async def _install(self, driver: Driver) -> Driver:
         if not self.installed:

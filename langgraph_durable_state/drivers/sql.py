@@ -126,6 +126,7 @@ class PooledSql:
         timeout: seconds that one operation may take in all.
         breaker: this tier's.
         aside: what the face does beside calls.
+        is_installed: whether the tables are there, as far as the saver knows.
     """
 
     def __init__(
@@ -135,12 +136,14 @@ class PooledSql:
         timeout: float,
         breaker: Breaker,
         aside: Aside,
+        is_installed: Callable[[], bool] = lambda: True,
     ) -> None:
         self._connections = connections
         self._queries = queries(schema)
         self._timeout = timeout
         self._breaker = breaker
         self._aside = aside
+        self._is_installed = is_installed
         # Sessions that have not answered since then may be as dead as the one that fell silent:
         # tried one after the other, each would cost a call its deadline.
         self._silent_since = 0.0
@@ -212,6 +215,9 @@ class PooledSql:
                     probe_aside(self._breaker, self._aside, self._probe)
             else:
                 self._breaker.succeeded()
+            if isinstance(error, _ABSENT) and not self._is_installed():
+                # Postgres was down when they were to be, and came back amid this call.
+                known = UnavailableError("postgres", "its tables are installed by the next call")
             if known is error:
                 raise
             raise known from error
@@ -340,7 +346,7 @@ def translated(error: Exception) -> Exception:
     """The error of this library for one of psycopg's."""
     if isinstance(error, errors.NotNullViolation) and error.diag.table_name == "chunk":
         return NumberTakenError()
-    if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName)):
+    if isinstance(error, _ABSENT):
         return UsageError(
             "the tables are not installed: call setup(), or have an administrator run what "
             f"`durable-state ddl` prints ({error})"
@@ -357,6 +363,8 @@ def translated(error: Exception) -> Exception:
         return DurableStateError(f"Postgres: {error}")
     return error
 
+
+_ABSENT = (errors.UndefinedTable, errors.InvalidSchemaName)
 
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
 """In libpq's words, which carry no code while a connection is made: trying again is no use."""

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from langgraph_durable_state import DurableStateError
+from langgraph_durable_state import DurableStateError, UnavailableError, UsageError
 from langgraph_durable_state.drivers.blocking import run
 from langgraph_durable_state.drivers.breaker import Breaker
 from langgraph_durable_state.drivers.events import EventLog
@@ -80,11 +80,28 @@ def is_dead(connection: Any) -> None:
     raise psycopg.OperationalError("server closed the connection unexpectedly")
 
 
-def asked_of(*answers: Answer, timeout: float = 5.0) -> tuple[Pool, Pauses, PooledSql]:
+def lacks_tables(connection: Any) -> None:
+    raise errors.UndefinedTable("relation does not exist")
+
+
+def asked_of(
+    *answers: Answer, timeout: float = 5.0, installed: bool = True
+) -> tuple[Pool, Pauses, PooledSql]:
     pool, pauses = Pool(*answers), Pauses()
     pauses.pool = pool
     breaker = Breaker("postgres", EventLog(None))
-    return pool, pauses, PooledSql(pool, "durable_state", timeout, breaker, pauses)
+    told = breaker, pauses, lambda: installed
+    return pool, pauses, PooledSql(pool, "durable_state", timeout, *told)
+
+
+@pytest.mark.parametrize(("installed", "error"), [(True, UsageError), (False, UnavailableError)])
+def test_tables_that_are_still_to_be_installed_are_an_outage(
+    installed: bool, error: type[Exception]
+) -> None:
+    """Postgres was down when they were to be; otherwise somebody has to install them."""
+    _, _, sql = asked_of(lacks_tables, installed=installed)
+    with pytest.raises(error):
+        run(sql.ping())
 
 
 def test_races_are_tried_again_after_growing_pauses() -> None:
