@@ -93,7 +93,8 @@ class Put:
     """One checkpoint to store, serialized: the unit that wins or loses as a whole.
 
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
-    claim on the head covers it, its row must still be there with the digest ``base``.
+    claim on the head covers it, its row must still be there with the digest ``base``, or with any
+    if that is empty: where it is not for the chunks, but to be read with this one.
     ``base_numbers`` are that one's chunk numbers: the same may be stored under others. With a
     claim on the head, ``consumed`` are the writes against it that the put was made from: they
     must be there. ``size`` is in plain bytes. ``spell`` is the token of the spell that it was
@@ -303,11 +304,11 @@ class Spell:
     """The hot tier's account of one namespace while it may be ahead.
 
     ``head`` has no digest if there is none. ``base`` is the digest of the durable head that
-    ``chain``, the digests not yet flushed, builds on; None if nobody knew it. ``previous`` is the
-    token of a spell that was closing when this one began. ``marked`` if the durable head is known
-    to say so; ``secured`` if a restart loses nothing of
-    what was acknowledged in it; ``restarted`` if the server that holds it is no longer the one that
-    it was opened on.
+    ``chain``, the digests not yet flushed, builds on; None if nobody knew it. ``previous`` are the
+    tokens, one after the other, of spells that held nothing when this one began, but whose mark may
+    still be there. ``marked`` if the durable head is known to say so; ``secured`` if a restart
+    loses nothing of what was acknowledged in it; ``restarted`` if the server that holds it is no
+    longer the one that it was opened on.
     """
 
     token: bytes

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from ..words import Digest, Found, HotFound, Phase, Spell
+from . import keys
 
 
 class Durable(Enum):
@@ -116,7 +117,7 @@ def of_durable(found: Found | None, spell: Spell | None) -> Durable:
     if spell is None:
         return Durable.STRAY
     idle = spell.phase is not Phase.OPEN
-    known = (spell.token, spell.previous) if idle else (spell.token,)
+    known = (spell.token, *keys.tokens(spell.previous)) if idle else (spell.token,)
     return Durable.MARKED if mark in known else Durable.STRAY
 
 
@@ -127,8 +128,9 @@ def of_hot(found: HotFound, durable: Digest | None) -> Hot:
     if spell is None:
         return Hot.COPY if found.digest else Hot.NOTHING
     if spell.phase is not Phase.OPEN:
-        # One that was opening may have been open when its server was lost.
-        gone = spell.phase is Phase.OPENING and spell.restarted
+        # One that was opening may have been open when its server was lost, unless all who have
+        # seen it wait until the disk has what they were told.
+        gone = spell.phase is Phase.OPENING and spell.restarted and not spell.secured
         return Hot.NOTHING if gone else Hot.IDLE
     if durable is None:
         return Hot.AHEAD

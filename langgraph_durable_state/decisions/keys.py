@@ -11,6 +11,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +47,7 @@ def thread_key(tenant: str, thread_id: str) -> UUID:
     return UUID(bytes=hashlib.sha256(joined).digest()[:16])
 
 
+@lru_cache(maxsize=4096)  # a put takes as long to hash a name as to pack its record
 def named(
     tenant: str, thread_id: str, user: str | None = None, session: str | None = None
 ) -> Thread:
@@ -134,6 +136,11 @@ def storable_path(path: str) -> str:
 def token() -> bytes:
     """Sixteen random bytes that name a spell or a flusher."""
     return os.urandom(16)
+
+
+def tokens(joined: bytes) -> tuple[bytes, ...]:
+    """Tokens that stand one after the other."""
+    return tuple(joined[i : i + 16] for i in range(0, len(joined), 16))
 
 
 # -- chunk numbers ---------------------------------------------------------------------------

@@ -98,6 +98,7 @@ class MemoryOutbox:
         here = spell is not None and spell.server == self._world.server
         if spell is not None and spell.phase is Phase.OPENING and here:
             if opened is None or spell.token != token:
+                spell.secured = min(spell.secured, self._secured)
                 return Cold(spell.token, spell.previous)
             spell.phase, spell.server = Phase.OPEN, self._world.server
             spell.head = opened.head or Head("", 0, _UNKNOWN)
@@ -107,12 +108,19 @@ class MemoryOutbox:
             return spell
         if spell is not None and spell.token == token:
             return Cold(token, token)
-        closing = spell is not None and spell.phase is Phase.CLOSING
-        previous = spell.token if spell is not None and closing else b""
+        previous = b""
+        if spell is not None and spell.phase is Phase.CLOSING:
+            previous = spell.token
+        elif spell is not None and spell.secured:  # it was opening when its server was restarted
+            previous = spell.token + spell.previous
         spells[spot(place)] = HotSpell(
-            token, Phase.OPENING, previous, server=self._world.server, at=self._world.now
+            token,
+            Phase.OPENING,
+            previous,
+            server=self._world.server,
+            at=self._world.now,
+            secured=self._secured,
         )
-        spells[spot(place)].at = self._world.now
         return Cold(token, previous)
 
     def _full(self, place: Place) -> bool:
@@ -136,6 +144,7 @@ class MemoryOutbox:
         how = outgoing.ADVANCED if before.digest else outgoing.OPENED
         if before.digest == _UNKNOWN:
             how = _ON_UNKNOWN[put.claim]
+            spell.base = None if put.claim is Claim.ANY else put.expected
         spell.at = self._world.now
         self._push(put, spell, how, before.digest if before.digest != _UNKNOWN else put.expected)
         return Won(seq, guarded=spell.marked)
@@ -295,9 +304,11 @@ class MemoryOutbox:
             spell = self._world.spells.get(spot(place))
             if spell is None or spell.token != token:
                 return False
-            if spell.phase is Phase.OPEN and self._world.outboxes.get(place.thread.key):
+            held = spell.chain or self._world.outboxes.get(place.thread.key)
+            if spell.phase is Phase.OPEN and held:
                 return False
-            if spell.phase is not Phase.CLOSING and self._world.now - spell.at < quiet:
+            known = spell.server == self._world.server and self._world.now - spell.at >= quiet
+            if spell.phase is not Phase.CLOSING and not known:
                 return False
             spell.phase = Phase.CLOSING
             return True

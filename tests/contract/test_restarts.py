@@ -12,15 +12,22 @@ from typing import Any
 import pytest
 
 from langgraph_durable_state import ConflictError, DurableSaver, StateLostError
+from langgraph_durable_state.decisions import keys
+from langgraph_durable_state.drivers.blocking import run
 from langgraph_durable_state.drivers.memory_world import World
+from langgraph_durable_state.protocols.settling import Settler
 from langgraph_durable_state.testing import memory_saver
+from langgraph_durable_state.words import Claim, Cold, Place, Step
 from tests.conftest import MakeValkey
+from tests.contract import rows
 from tests.contract.superstep import config, superstep
 from tests.faces import OnBlockingFace
 
 BEHIND: dict[str, Any] = {"write_policy": "write_behind"}
 SECURED: dict[str, Any] = {**BEHIND, "wait_aof": (1, 0)}
 
+
+THREAD = keys.named("", "t")
 
 HELD = ("copies", "spells", "hot_writes", "outboxes")
 
@@ -73,7 +80,8 @@ async def hot(request: pytest.FixtureRequest) -> AsyncIterator[Hot]:
 
     yield Hot(new_saver, restart, snapshot, restore)
     for saver in made:
-        await saver.aclose()
+        with suppress(StateLostError):  # which the test has seen
+            await saver.aclose()
 
 
 async def put(saver: Any, id: str) -> None:
@@ -105,6 +113,71 @@ async def test_one_who_waits_for_the_disk_does_not_trust_those_who_do_not(hot: H
         with pytest.raises(StateLostError) as told:
             await head(hot.new_saver(**options))
         assert told.value.left == "2"
+
+
+async def test_a_spell_that_a_restored_redis_knows_as_empty_is_not_ended(hot: Hot) -> None:
+    """What was acknowledged in it since then is lost, and that is told."""
+    saver = hot.new_saver(**BEHIND)
+    await put(saver, "1")
+    flusher = flusher_of(saver)
+    run(flusher.drain(THREAD))
+    kept = hot.snapshot()
+    await put(saver, "2")
+    hot.restore(kept)
+    run(flusher.end_quiet(THREAD, 0.0))
+    with pytest.raises(StateLostError) as told:
+        await head(hot.new_saver(**BEHIND))
+    assert told.value.last_durable == "1"
+
+
+async def test_a_spell_that_a_restored_redis_knows_as_being_opened_is_not_ended(hot: Hot) -> None:
+    """The same before anything was put in it."""
+    saver = hot.new_saver(**BEHIND)
+    driver = run(getattr(saver, "saver", saver)._faces.blocking())
+    first = rows.put("1", Claim.EMPTY, place=Place(THREAD, ""))
+    cold = run(driver.outbox.append(first, Step(b"", ()), keys.token(), None, False))
+    assert isinstance(cold, Cold)
+    kept = hot.snapshot()
+    await put(saver, "2")
+    hot.restore(kept)
+    run(driver.flusher.end_quiet(THREAD, 0.0))
+    with pytest.raises(StateLostError) as told:
+        await head(hot.new_saver(**BEHIND))
+    assert told.value.last_durable is None
+
+
+@pytest.mark.parametrize("met", [False, True])
+async def test_a_restart_before_the_first_put_of_a_spell_loses_nothing_for_those_who_wait(
+    hot: Hot, met: bool
+) -> None:
+    """For the disk; but somebody who does not may have put something in it."""
+    saver = hot.new_saver(**SECURED)
+    await put(saver, "1")
+    await flush(saver)
+    await begin_spell(saver)
+    if met:
+        await begin_spell(hot.new_saver(**BEHIND))
+    hot.restart()
+    reader = hot.new_saver(**SECURED)
+    if met:
+        with pytest.raises(StateLostError):
+            await head(reader)
+    else:
+        await put(reader, "2")
+        assert await head(reader) == "2"
+
+
+async def begin_spell(saver: Any) -> None:
+    """Marks the durable head, and comes no further."""
+    driver = run(getattr(saver, "saver", saver)._faces.blocking())
+    one = rows.put("x", place=Place(THREAD, ""))
+    cold = run(driver.outbox.append(one, Step(b"", ()), keys.token(), None, False))
+    assert isinstance(cold, Cold)
+    run(driver.durable.mark_ahead(one.place, cold.token, [cold.token, cold.previous]))
+
+
+def flusher_of(saver: Any) -> Settler:
+    return run(getattr(saver, "saver", saver)._faces.blocking()).flusher
 
 
 async def test_writes_count_as_well(hot: Hot) -> None:

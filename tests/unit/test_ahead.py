@@ -124,10 +124,11 @@ def spell(
     previous: bytes = U,
     marked: bool = True,
     restarted: bool = False,
+    secured: bool = False,
 ) -> Spell:
     digest = chain[-1] if chain else base or b""
     head = Head("h", 9, digest)
-    return Spell(token, phase, previous, head, base, chain, marked, False, restarted)
+    return Spell(token, phase, previous, head, base, chain, marked, secured, restarted)
 
 
 def hot(told: Spell | None, digest: bytes = b"") -> HotFound:
@@ -165,19 +166,22 @@ def test_without_a_spell_there_is_a_copy_or_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "restarted", "expected"),
+    ("phase", "restarted", "secured", "expected"),
     [
-        (Phase.OPENING, False, Hot.IDLE),
-        (Phase.CLOSING, False, Hot.IDLE),
-        (Phase.CLOSING, True, Hot.IDLE),
+        (Phase.OPENING, False, False, Hot.IDLE),
+        (Phase.CLOSING, False, False, Hot.IDLE),
+        (Phase.CLOSING, True, False, Hot.IDLE),
         # It may have been open, when its server was lost.
-        (Phase.OPENING, True, Hot.NOTHING),
+        (Phase.OPENING, True, False, Hot.NOTHING),
+        # Then the disk would have told.
+        (Phase.OPENING, True, True, Hot.IDLE),
     ],
 )
 def test_a_spell_that_is_not_open_holds_nothing_back(
-    phase: Phase, restarted: bool, expected: Hot
+    phase: Phase, restarted: bool, secured: bool, expected: Hot
 ) -> None:
-    assert of_hot(hot(spell(phase, restarted=restarted)), FOUR) is expected
+    found = spell(phase, restarted=restarted, secured=secured)
+    assert of_hot(hot(found), FOUR) is expected
 
 
 @pytest.mark.parametrize(

@@ -43,5 +43,7 @@ redis.call('HSET', spell, 'digest', ARGV[4], 'seq', seq, 'id', ARGV[5],
   'chain', state.chain .. ARGV[4], 'at', now())
 local how = state.digest == '' and 'e' or 'h'
 if unknown then how = claim == '0' and 'a' or claim == '1' and 'h' or 'e' end
+-- What the first put expects is what the spell builds on.
+if unknown and claim ~= '0' then redis.call('HSET', spell, 'base', ARGV[3]) end
 append(spell, outbox, count, how, state, unknown and ARGV[3] or state.digest, ARGV[10])
 return {'won', seq, 0, state.marked}

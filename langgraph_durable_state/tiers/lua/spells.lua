@@ -18,10 +18,20 @@ local function lineage(which)
   return type(info) == 'string' and string.match(info, which .. ':(%x+)') or ''
 end
 
+-- What became of the server that a spell was opened on; '' if it is this one.
+local function fate(opened_on, its_lineage)
+  if opened_on == server() then return '' end
+  local promoted = its_lineage ~= '' and lineage('master_replid2') == its_lineage
+  return promoted and 'promoted' or 'restarted'
+end
+
+-- How secured a spell must be for that to have lost nothing of it.
+local EXCUSED = {restarted = '1', promoted = '2'}
+
 -- The open spell's state; or what to answer instead.
 local function open_spell(key, token, opens, digest, id, seq, marked, secured)
   local s = redis.call('HMGET', key, 'token', 'phase', 'server', 'digest', 'id', 'seq', 'chain',
-    'previous', 'marked', 'secured')
+    'previous', 'marked', 'secured', 'lineage')
   local here = server()
   if s[2] == 'open' then
     if s[3] ~= here then return {answer = {'restarted'}} end
@@ -31,20 +41,24 @@ local function open_spell(key, token, opens, digest, id, seq, marked, secured)
       marked = s[9]}
   end
   if s[2] == 'opening' and s[3] == here then
-    if s[1] ~= token or opens == '' then return {answer = {'cold', s[1], s[8]}} end
+    if s[1] ~= token or opens == '' then
+      if secured < s[10] then redis.call('HSET', key, 'secured', secured) end
+      return {answer = {'cold', s[1], s[8]}}
+    end
     redis.call('HSET', key, 'phase', 'open', 'digest', digest, 'id', id, 'seq', seq,
       'base', digest, 'chain', '', 'marked', marked, 'secured', secured, 'at', now())
     return {token = token, digest = digest, id = id, seq = tonumber(seq), chain = '',
       marked = marked}
   end
   -- One that was opening on another server may have been opened there, and all of it be lost: its
-  -- mark is nobody's to take over. One that closes is, but not under its own token: whoever closes
-  -- it is about to take that off.
+  -- mark is nobody's to take over then. One that closes is, but not under its own token: whoever
+  -- closes it is about to take that off.
   local previous = s[2] == 'closing' and s[1] or ''
+  if s[2] == 'opening' and s[10] >= EXCUSED[fate(s[3], s[11])] then previous = s[1] .. s[8] end
   if s[1] == token then return {answer = {'cold', token, token}} end
   redis.call('HSET', key, 'token', token, 'phase', 'opening', 'previous', previous,
     'server', here, 'lineage', lineage('master_replid'), 'digest', '', 'id', '', 'seq', '0',
-    'base', '', 'chain', '', 'marked', '', 'secured', '', 'n', '0', 'at', now())
+    'base', '', 'chain', '', 'marked', '', 'secured', secured, 'n', '0', 'at', now())
   return {answer = {'cold', token, previous}}
 end
 
