@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.journal import CONFLICT, DONE, History, Op
+from tests.chaos.journal import CONFLICT, DONE, UNKNOWN, Event, History, Op
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Case:
         self.ops, self.events, self.stored = history.ops, history.events, stored
         self._history, self._rule = history, rule
         self._losses = [event for event in history.events if event.kind == "state_lost"]
-        self._queued = min((e.time for e in history.events if e.kind == "queued"), default=math.inf)
+        self._queued = min((e.time for e in history.events if _unmarks(e)), default=math.inf)
         self._durable = self._seen_durable()
         self.at = {found.id: found for found in stored.line}
         self.place = {found.id: i for i, found in enumerate(stored.line)}
@@ -183,13 +183,13 @@ class Case:
 
     def _is_beside(self, op: Op) -> bool:
         """Whether this put was reported as a branch that is kept, or as lost, and is not what the
-        head is made from."""
+        head is made from; or those are dead who could have reported it."""
         if not (self.rule(op).hot if op.outcome == DONE else self.rule(op).unfinished_hot):
             return False
         kept = any(e.kind == "branch_kept" and e.id == op["id"] for e in self.events)
         # A fork that was left again is on another branch as well, and has been the head.
         left = op["guarded"] and op["id"] not in self._trunk
-        return kept or (left and self._is_reported(op))
+        return kept or (left and (self._is_reported(op) or self._is_forgotten(op)))
 
     def may_lack(self, op: Op) -> bool:
         """Whether what was acknowledged may be gone."""
@@ -220,6 +220,14 @@ class Case:
         death = self._history.deaths.get(op.worker, -math.inf)
         wiped = any(op.start <= wipe for wipe in self._history.wipes)
         return self.is_queued(op) and wiped and op.start <= death
+
+    def was_given_up(self, id: str) -> bool:
+        """Whether Redis may have taken a put whose answer was lost, and a loss was reported then:
+        made again, it lost."""
+        return any(
+            op.outcome == UNKNOWN and self.rule(op).unfinished_hot and self._is_reported(op)
+            for op in self.puts[id]
+        )
 
     def lost_its_base(self, op: Op) -> bool:
         """Whether a put was made on what is lost, or put aside, by a policy that may: the head is
@@ -271,8 +279,9 @@ def stored_whole(case: Case) -> Iterator[Finding]:
         if found.flaw is not None:
             yield Finding(f"partial state: {found.id}: {found.flaw}", (found.id,))
     for found in case.stored.line:
-        aside = found.id in case.out and not case.lacks(found.parent or "")
-        if found.parent is not None and found.parent not in case.at and not aside:
+        # What needs no ancestors may have been put on one that is lost.
+        alone = (found.id in case.out or found.seed) and not case.lacks(found.parent or "")
+        if found.parent is not None and found.parent not in case.at and not alone:
             yield Finding(f"the parent of {found.id} is gone", (found.id, found.parent))
         parents = {op["parent"] for op in case.puts[found.id]}
         if parents != {found.parent}:
@@ -316,7 +325,8 @@ def losers_kept(case: Case) -> Iterator[Finding]:
         if id in case.done:
             yield Finding(f"{id} was acknowledged and refused", (id,))
     for id in case.refused & {*case.seen, *case.heads.values()}:
-        yield Finding(f"the loser {id} was read as the head", (id,))
+        if id in case.heads.values() or not case.was_given_up(id):
+            yield Finding(f"the loser {id} was read as the head", (id,))
 
 
 def writes_kept(case: Case) -> Iterator[Finding]:
@@ -360,6 +370,13 @@ def one_winner(case: Case) -> Iterator[Finding]:
 def _elsewhere(case: Case, id: str, parent: str | None) -> bool:
     """Whether `id` may be a loser that was kept here: one put on another head than `parent`."""
     return case.may_have_lost(id) and case.at[id].parent != parent
+
+
+def _unmarks(event: Event) -> bool:
+    """Whether from then on Redis may be ahead of Postgres, and Postgres not know: it was down when
+    it was to be told, or somebody who could not see Redis gave up what that held."""
+    given_up = event.kind == "state_lost" and "cannot be asked" in event.detail
+    return event.kind == "queued" or given_up
 
 
 @dataclass(frozen=True)

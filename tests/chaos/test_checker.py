@@ -291,6 +291,21 @@ class TestLosers:
         tale.look("x")
         assert "the loser x was read as the head" in tale.findings()
 
+    @pytest.mark.parametrize("reported", [True, False])
+    def test_one_that_redis_had_taken_before_it_was_given_up(self, reported: bool) -> None:
+        """Its first answer was lost; made again, it lost to a run that went on from what Postgres
+        had, and said so."""
+        tale = Tale(BEHIND)
+        tale.put("c", None)
+        tale.put("x", "c", UNKNOWN, stored=False)
+        tale.look("x")
+        if reported:
+            tale.report("state_lost", "c")
+        tale.put("d", "c")
+        tale.refuse("x", "c", actual="d")
+        tale.head = "d"
+        assert ("the loser x was read as the head" in tale.findings()) != reported
+
     def test_one_that_nothing_beat(self, tale: Tale) -> None:
         """It was put on the head, which had not moved."""
         tale.refuse("x", "c")

@@ -253,7 +253,12 @@ class Lane:
             thread=thread,
             ns=ns,
             dropped=dropped,
-            metadata={"source": "loop", "step": new["count"], "id": id},
+            metadata={
+                "source": "loop",
+                "step": new["count"],
+                "id": id,
+                "counters_since_delta_snapshot": {TRAIL: [1, 1]},
+            },
         )
 
     async def in_some_order(
