@@ -123,6 +123,8 @@ class Operations:
     async def _drain(self, driver: Driver, thread: Thread, number: int) -> bool:
         """Makes what was acknowledged of a thread durable; whether anything had to be done."""
         found = await driver.flusher.drain(thread)
+        # Whether or not more is lost: nobody else could tell.
+        await self._faces.background.look_for(driver.flusher, thread, number)
         try:
             # What the hot tier lost is not made durable by flushing what it has.
             await driver.flusher.settle(thread)
@@ -130,7 +132,6 @@ class Operations:
             if error.left is None:
                 raise
             # It was restarted, and all that it still had is durable: readers tell the rest.
-        await driver.flusher.missing(self._faces.background.unguarded(thread, number))
         self._faces.background.flushed(thread, number)
         return found
 

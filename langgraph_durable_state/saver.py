@@ -186,6 +186,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         blobs = Blobs(compression, compression_level)
         recent: Lately[tuple[Place, str], Known] = Lately(_RECENT)
         filled: Lately[Place, bool] = Lately(_FILLED)
+        doubted: Lately[tuple[Place, str], bool] = Lately(_FILLED)
         told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)
         shared = Shared(
             blobs=blobs,
@@ -194,6 +195,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             heads=heads,
             recent=recent,
             filled=filled,
+            doubted=doubted,
             told=told,
             events=EventLog(observer),
             reader=Reader(blobs, keep=head_cache_bytes > 0),
@@ -203,7 +205,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             unflushed=background,
             leases=self._leases,
         )
-        caches = (heads, recent, filled, told)
+        caches = (heads, recent, filled, doubted, told)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
         self._servers: Any = None
 

@@ -19,6 +19,9 @@ from .keys import encoded
 _LONGEST = 1_000
 """Characters of a text that are kept as they are; LangGraph's own metadata stays far below."""
 
+_spelled = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Made once: that takes as long as to encode a checkpoint's metadata."""
+
 _MARK = "\U0010ffff"
 
 
@@ -30,7 +33,7 @@ def of_metadata(metadata: Mapping[str, Any]) -> str:
             shown[_text(str(key))] = _json(value)
         except TypeError:
             continue
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    return _spelled(shown)
 
 
 def of_filter(wanted: Mapping[str, Any]) -> dict[str, str]:

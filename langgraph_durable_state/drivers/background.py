@@ -12,10 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from operator import itemgetter
 
 from ..errors import DurableStateError
 from ..protocols.settling import THREADS, Settler
+from ..protocols.shared import Trace, trace_of
 from ..words import Put, PutWrites, Thread
 from .blocking import run
 
@@ -39,6 +40,10 @@ PAUSES = (0.25, 0.5, 1.0, 2.0)
 logger = logging.getLogger("langgraph_durable_state")
 
 
+Items = dict[Thread, list[tuple[int, Trace]]]
+"""What was acknowledged, by thread, with numbers that grow."""
+
+
 class Background:
     """Implements `Unflushed`.
 
@@ -59,7 +64,8 @@ class Background:
         self._thread: threading.Thread | None = None
         self._dirty: dict[Thread, int] = {}
         self._idle: dict[Thread, float] = {}
-        self._unguarded: dict[Thread, list[tuple[int, Put | PutWrites]]] = {}
+        self._unguarded: Items = {}
+        self._guarded: Items = {}
         self._count = 0
         self._failures = 0
         self._looked = 0.0
@@ -76,10 +82,15 @@ class Background:
             self._dirty.pop(thread, None)  # one that others left behind may have no names
             self._dirty[thread] = self._count
             self._idle.pop(thread, None)
-            if not guarded:
-                self._unguarded.setdefault(thread, []).append((self._count, _light(item)))
+            kept = self._guarded if guarded else self._unguarded
+            kept.setdefault(thread, []).append((self._count, trace_of(item)))
         self._wanted.set()
         self.start()
+
+    def forget(self, thread: Thread) -> None:
+        with self._lock:
+            for kept in self._guarded, self._unguarded:
+                kept.pop(thread, None)
 
     def start(self) -> None:
         """Starts the thread, if it is not running."""
@@ -125,18 +136,26 @@ class Background:
     def flushed(self, thread: Thread, number: int) -> None:
         """All of a thread is durable that was acknowledged up to `number`, or reported missing."""
         with self._lock:
-            known = self._unguarded.pop(thread, [])
-            if later := [(n, item) for n, item in known if n > number]:
-                self._unguarded[thread] = later
+            _drop(self._guarded, thread, number)
             if self._dirty.get(thread) == number:
                 del self._dirty[thread]
                 self._idle[thread] = time.monotonic()
 
-    def unguarded(self, thread: Thread, number: int) -> list[Put | PutWrites]:
+    def unguarded(self, thread: Thread, number: int) -> list[Trace]:
         """What was acknowledged of a thread up to `number` and is known to nobody else: whoever
-        flushes it looks whether it has arrived, before `flushed` forgets it."""
+        flushes it looks whether it has arrived, before `reported` forgets it."""
         with self._lock:
             return [item for n, item in self._unguarded.get(thread, ()) if n <= number]
+
+    def reported(self, thread: Thread, number: int) -> None:
+        """Those have arrived, or were reported missing."""
+        with self._lock:
+            _drop(self._unguarded, thread, number)
+
+    async def look_for(self, flusher: Settler, thread: Thread, number: int) -> None:
+        """Reports what of a thread, once it is flushed, has not arrived and is known to nobody."""
+        await flusher.missing(self.unguarded(thread, number))
+        self.reported(thread, number)
 
     # -- the thread --------------------------------------------------------------------------
 
@@ -156,17 +175,28 @@ class Background:
                     exc_info=not known,
                 )
             self._failures += 1
+            self._doubt()
             self._searched = -SEARCH  # others may have died meanwhile, with what they had queued
             return PAUSES[min(self._failures, len(PAUSES)) - 1], True
         self._failures = 0
         busy = self._idle or self._dirty
         return (QUIET / 4 if busy else LOOK), False
 
+    def _doubt(self) -> None:
+        """What waits through an outage is known to nobody else, for all that is known: others may
+        give up what Redis holds meanwhile, and take the mark of it off."""
+        with self._lock:
+            for thread, items in self._guarded.items():
+                self._unguarded[thread] = sorted(
+                    [*self._unguarded.get(thread, ()), *items], key=itemgetter(0)
+                )
+            self._guarded = {}
+
     def _flush(self, dirty: dict[Thread, int]) -> None:
         if dirty:
             more = run(self.flusher().flush(list(dirty)))
             for thread in dirty.keys() - set(more):
-                run(self.flusher().missing(self.unguarded(thread, dirty[thread])))
+                run(self.look_for(self.flusher(), thread, dirty[thread]))
                 self.flushed(thread, dirty[thread])
 
     def _close(self) -> None:
@@ -221,8 +251,7 @@ def _finish(background: weakref.ref[Background]) -> None:
         alive.step()
 
 
-def _light(item: Put | PutWrites) -> Put | PutWrites:
-    """An item without what it stores."""
-    if isinstance(item, Put):
-        return replace(item, record=b"", metadata="", chunks=())
-    return replace(item, rows=tuple(replace(r, blob=b"") for r in item.rows), chunks=())
+def _drop(kept: Items, thread: Thread, number: int) -> None:
+    later = [(n, item) for n, item in kept.pop(thread, ()) if n > number]
+    if later:
+        kept[thread] = later

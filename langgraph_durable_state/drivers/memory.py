@@ -499,7 +499,7 @@ def _is_listed(stored: Checkpoint, listing: Listing, rows: Rows) -> bool:
 
 def _is_base(stored: Checkpoint | None, put: Put) -> bool:
     """Whether a checkpoint is the one that a put was made from, chunk numbers included."""
-    if stored is None or stored.row.digest != put.base:
+    if stored is None or put.base not in (b"", stored.row.digest):
         return False
     return _is_numbered(stored, put)
 

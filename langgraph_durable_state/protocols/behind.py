@@ -26,6 +26,7 @@ from ..words import (
     Opened,
     Outcome,
     Phase,
+    Place,
     Put,
     PutWrites,
     Spell,
@@ -79,11 +80,14 @@ class Behind:
             StateLostError: if what the hot tier held alone is gone.
         """
         place = made.put.place
-        if made.put.claim is Claim.ANY and (there := await self._already(made.put)) is not None:
-            return made, there
+        if made.put.claim is Claim.ANY:
+            made = made.whole(serializer, self._shared.blobs)
+            decided = await self._of_fork(made)
+            if decided is not None:
+                return made, decided
         token, opened, whole = keys.token(), None, False
         for _ in range(TRIES):
-            item = made.put if made.put.covered else made.whole(self._shared.blobs).put
+            item = made.put if made.put.covered else made.whole(serializer, self._shared.blobs).put
             answer = await self._outbox.append(
                 item, self._step(made, whole), token, opened, refused=False
             )
@@ -114,32 +118,45 @@ class Behind:
                     return made, outcome
         raise UnavailableError("redis", "the state of the thread kept changing")
 
-    async def _already(self, put: Put) -> Won | None:
-        """A fork whose answer was lost: made again, it would take the head back from others. What
-        is no longer in the hot tier's chain is durable, which is therefore asked afterwards."""
+    async def _of_fork(self, made: Draft) -> Outcome | None:
+        """What becomes of a fork that is not to be tried: made again after its answer was lost, it
+        would take the head back from others; and nobody could read it without its ancestors."""
+        put = made.put
         spell = (await self._outbox.peek(put.place, b"")).spell
         if spell is not None and put.digest in spell.chain:
             return Won(spell.head.seq, repeated=True, guarded=spell.marked)
+        is_held = spell is not None and made.record.parent_digest in spell.chain
         try:
-            found = await self._durable.read(put.place, put.id, b"", None)
-        except UnavailableError:
+            # What is no longer in the hot tier's chain is durable.
+            rows = await self._durable.chain(put.place, put.id, 1)
+            if rows and rows[0].digest == put.digest and not rows[0].refused:
+                return Won(rows[0].seq, repeated=True)
+            if put.refers is None or is_held or await self._is_durable(put.place, put.refers):
+                return None
+            await self._flusher.drain(put.place.thread)
+            if await self._is_durable(put.place, put.refers):
+                return None
+            head = await self._durable.read(put.place, None, b"", -1)
+        except UnavailableError as error:
+            if error.tier != "postgres":
+                raise
             return None
-        row = found.row if found is not None else None
-        if row is None or row.digest != put.digest or row.refused:
-            return None
-        return Won(row.seq, repeated=True)
+        return Lost((head.head.id if head is not None else "") or None, kept=False)
+
+    async def _is_durable(self, place: Place, id: str) -> bool:
+        return bool(await self._durable.chain(place, id, 1))
 
     def _step(self, made: Draft, whole: bool) -> Step:
         """How the copy of the hot head is to follow."""
         if whole or made.parent is None or not made.put.covered:
-            return Step(b"", made.whole(self._shared.blobs).put.chunks)
+            return Step(b"", made.rows(self._shared.blobs))
         return Step(made.put.base, made.news(self._shared.blobs), made.dropped())
 
     async def _open(
         self, item: Put | PutWrites, cold: Cold, claimed: Head | None
     ) -> Opened | Fenced | None:
         """Marks the durable head; None if another spell's mark had to be dealt with first."""
-        place, accepted = item.place, [cold.token, cold.previous]
+        place, accepted = item.place, [cold.token, *keys.tokens(cold.previous)]
         try:
             # The hot tier may have lost the fence together with the spell.
             found = await self._durable.mark_ahead(place, cold.token, accepted, item.fence)
@@ -165,7 +182,7 @@ class Behind:
         if view.down is not None:
             return await self._refuse(made, view, serializer)
         await self._flusher.drain(made.put.place.thread)
-        whole = made.whole(self._shared.blobs).put
+        whole = made.whole(serializer, self._shared.blobs).put
         outcome = (await self._durable.commit([replace(whole, spell=view.mark)]))[0]
         if isinstance(outcome, Ahead):
             return None
@@ -187,15 +204,20 @@ class Behind:
         """Keeps a put that lost while Postgres cannot be asked; None if it has not lost to what is
         there now: the spell was adopted meanwhile, say."""
         spell = view.hot.spell if view.hot is not None else None
-        if spell is None or spell.restarted:
+        doubted = self._shared.doubted.get((made.put.place, made.put.id))
+        if spell is None or spell.restarted or (doubted and made.put.digest not in spell.chain):
+            # What was sent before may be stored: nobody can say that it lost.
             raise view.down or UnavailableError("postgres", "it could not be asked")
         if made.put.digest in spell.chain:  # an acknowledgement was lost, and others went on
             return Won(spell.head.seq, repeated=True, guarded=spell.marked)
         if _fits(made.put, spell):
             return None
+        if not _follows(spell, made.put):
+            # The hot head may be an old one that Postgres has moved on from.
+            raise view.down or UnavailableError("postgres", "it could not be asked")
         if view.hot is not None and self._is_there(made, view.hot, serializer):
             return Won(spell.head.seq, repeated=True, guarded=spell.marked)
-        whole = made.whole(self._shared.blobs).put
+        whole = made.whole(serializer, self._shared.blobs).put
         kept = await self._outbox.append(whole, Step(b"", ()), spell.token, None, refused=True)
         if isinstance(kept, Kept):
             self._shared.unflushed.add(whole, spell.marked)
@@ -272,6 +294,11 @@ def _fits(put: Put, spell: Spell) -> bool:
     if spell.base is None and not spell.chain:
         return True  # nobody knows its head
     return spell.head.digest == (put.expected if put.claim is Claim.HEAD else b"")
+
+
+def _follows(spell: Spell, put: Put) -> bool:
+    """Whether the hot head is known to be made from the one that a put expects."""
+    return put.claim is not Claim.HEAD or put.expected in (spell.base, *spell.chain)
 
 
 def _claimed(put: Put) -> Head | None:

@@ -56,7 +56,7 @@ class Copies:
                 row = RecordRow(
                     put.place.ns, put.id, put.parent, seq, put.digest, put.record, put.numbers
                 )
-                await self._hot.fill(put.place, row, draft.whole(self._shared.blobs).put.chunks)
+                await self._hot.fill(put.place, row, draft.rows(self._shared.blobs))
         except UnavailableError as error:
             logger.debug("a hot copy was not brought up to date: %s", error)
 

@@ -118,6 +118,8 @@ class Draft:
 
     def under(self, fence: int | None) -> Draft:
         """The same put under a lease with this fence."""
+        if fence is None:
+            return self
         return replace(self, put=replace(self.put, fence=fence))
 
     def renumbered(self, numbers: Iterator[int], blobs: Blobs) -> Draft:
@@ -158,12 +160,23 @@ class Draft:
         before = set(codec.numbers_of(self.parent.record.channels))
         return tuple(sorted(before.difference(self.put.numbers)))
 
-    def whole(self, blobs: Blobs) -> Draft:
-        """The same put with all its chunks: those of its parent may be gone."""
-        rows = tuple(codec.chunk_row(chunk, blobs) for chunk in self.record.chunks().values())
-        return replace(
-            self, put=replace(self.put, refers=None, covered=False, base_numbers=None, chunks=rows)
+    def rows(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
+        """All its chunks."""
+        return tuple(codec.chunk_row(chunk, blobs) for chunk in self.record.chunks().values())
+
+    def whole(self, serializer: Serializer, blobs: Blobs) -> Draft:
+        """The same put with all its chunks: those of its parent may be gone, but not the parent, if
+        nobody could read it then."""
+        refers = self.put.parent if self.needs_ancestors(serializer) else None
+        put = replace(
+            self.put,
+            chunks=self.rows(blobs),
+            refers=refers,
+            base=b"",
+            covered=False,
+            base_numbers=None,
         )
+        return replace(self, put=put)
 
 
 def draft(

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from ..errors import UnavailableError
 from ..ports import Durable, Outbox
-from ..words import Place, Put, PutWrites, Thread
+from ..words import Place, Put, PutWrites, RecordRow, Thread
 from .arbiter import Arbiter
 from .flushing import Flusher
-from .shared import Shared
+from .shared import Shared, Trace, trace_of
 
 THREADS = 1_000
 """Marked heads that are looked at in one go."""
@@ -80,6 +80,7 @@ class Settler(Flusher):
             UnavailableError: if it cannot be reached, and is `needed`: what it held alone would be
                 in its outbox for ever.
         """
+        self._shared.unflushed.forget(thread)
         if self._hot is None and not needed:
             return False
         try:
@@ -122,23 +123,38 @@ class Settler(Flusher):
         found = await self._durable.ahead(None, limit)
         return list(dict.fromkeys(w.place.thread for w in found if w.since < before))
 
-    async def missing(self, items: Sequence[Put | PutWrites]) -> None:
+    async def missing(self, items: Sequence[Trace]) -> None:
         """Reports those of these items that are not durable: nobody else knows of them."""
         for item in items:
-            found = await self._durable.read(item.place, item.id, b"", None)
-            there = found is not None and found.row is not None
-            if isinstance(item, PutWrites):
-                page = await self._durable.rest(item.place, [item.id], (), ())
-                stored = page.writes.get((item.place.ns, item.id), ())
-                there = {row.task for row in item.rows} <= {row.task for row in stored}
-            if not there:
+            if not await self._has(item):
                 head = await self._durable.read(item.place, None, b"", -1)
                 self._shared.events.emit(
                     "state_lost",
-                    f"Redis took {item.id} while Postgres was down, and no longer has it",
+                    f"Redis took {item.id}, which was never flushed, and no longer has it",
                     place=item.place,
                     checkpoint=head.head.id if head else None,
                 )
+
+    async def row_of(self, put: Put) -> RecordRow | None:
+        """A put as it is durable, without its chunks."""
+        rows = await self._durable.chain(put.place, put.id, 1)
+        return rows[0] if rows else None
+
+    async def has_writes(self, item: PutWrites) -> bool:
+        """Whether a task's writes are durable, of special channels these or others."""
+        return await self._has(trace_of(item))
+
+    async def _has(self, item: Trace) -> bool:
+        if item.writes is None:
+            return bool(await self._durable.chain(item.place, item.id, 1))
+        page = await self._durable.rest(item.place, [item.id], (), ())
+        stored = page.writes.get((item.place.ns, item.id), ())
+        ordinary = {(row.task, row.digest) for row in stored if row.slot >= 0}
+        special = {(row.task, row.slot) for row in stored}
+        return all(
+            (task, digest) in ordinary if slot >= 0 else (task, slot) in special
+            for task, slot, digest in item.writes
+        )
 
     async def waits(self) -> list[tuple[int, float]]:
         """Of each thread that has something to flush, how many entries, and for how many seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
@@ -78,12 +78,30 @@ class Known:
     digest: Digest
 
 
+class Trace(NamedTuple):
+    """What is needed to find an item again: of writes the task, slot and digest of each row."""
+
+    place: Place
+    id: str
+    writes: tuple[tuple[str, int, Digest], ...] | None
+
+
+def trace_of(item: Put | PutWrites) -> Trace:
+    """The trace of a put, or of writes."""
+    if isinstance(item, Put):
+        return Trace(item.place, item.id, None)
+    return Trace(item.place, item.id, tuple((r.task, r.slot, r.digest) for r in item.rows))
+
+
 class Unflushed(Protocol):
     """The threads of which the hot tier took something that is not durable yet."""
 
     def add(self, item: Put | PutWrites, guarded: bool) -> None:
         """The hot tier took this; wakes whoever flushes in the background. Of what is not guarded
         only this process knows, if the hot tier loses it."""
+
+    def forget(self, thread: Thread) -> None:
+        """The thread is gone, with all that waited."""
 
     def threads(self) -> Sequence[Thread]:
         """Those of which this process knows."""
@@ -123,6 +141,7 @@ class Shared:
         blobs, numbers, register, reader, heads, events: as their types say.
         recent: records seen lately, by place and id, for forks to build on.
         filled: places whose hot copy this process has brought once.
+        doubted: puts whose answer was lost in this process, by place and id.
         told: losses that were reported and not accepted yet, by place and mark.
         hot_from: bytes from which a head is copied to and served by the hot tier; None for never.
         fork_on_conflict: let a put that finds the head moved become the head.
@@ -138,6 +157,7 @@ class Shared:
     events: Events
     recent: Lately[tuple[Place, str], Known]
     filled: Lately[Place, bool]
+    doubted: Lately[tuple[Place, str], bool]
     told: Lately[tuple[Place, bytes], bool]
     hot_from: int | None
     fork_on_conflict: bool

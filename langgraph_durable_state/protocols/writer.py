@@ -25,6 +25,7 @@ from ..words import (
     Claim,
     Fenced,
     Head,
+    Kept,
     Lost,
     Outcome,
     ParentGone,
@@ -164,7 +165,13 @@ class Writer:
         return found
 
     async def _store(self, made: Draft, serializer: Serializer, hot: bool, durably: bool) -> None:
-        made, outcome, hot = await self._stored(made, serializer, hot, durably)
+        try:
+            made, outcome, hot = await self._stored(made, serializer, hot, durably)
+        except UnavailableError:
+            self._doubt(made.put)
+            raise
+        if isinstance(outcome, ParentGone):
+            outcome = Lost(await self._head_id(made.put.place), kept=False)
         if isinstance(outcome, Fenced):
             raise self._fenced(made.put, made.run)
         known = Known(made.record, made.put.digest)
@@ -235,11 +242,10 @@ class Writer:
                 raise
             if error.tier != "postgres":
                 raise
+            if error.sent:
+                self._doubt(made.put)
             marked = made.marked(serializer, self._shared.blobs, QUEUED)
-            found = await self._stored_hot(self._behind, marked, serializer, durably=False)
-            if isinstance(found[1], Lost) and error.sent:
-                raise  # what Postgres was sent may still be stored there: nobody can say it lost
-            return found
+            return await self._stored_hot(self._behind, marked, serializer, durably=False)
         if not isinstance(outcome, Ahead):
             return made, outcome, False
         if self._behind is not None and down is None:
@@ -261,10 +267,26 @@ class Writer:
         self, behind: Behind, made: Draft, serializer: Serializer, durably: bool
     ) -> tuple[Draft, Outcome, bool]:
         made, outcome = await behind.put(made, serializer)
-        drained = not durably or await self._drained(made.put.place.thread)
-        if not drained and isinstance(outcome, Won):
-            outcome = replace(outcome, guarded=False)  # what follows is marked
+        if durably and isinstance(outcome, (Won, Kept)):
+            outcome = await self._made_durable(made.put, outcome)
         return made, outcome, True
+
+    async def _made_durable(self, put: Put, outcome: Won | Kept) -> Outcome:
+        """What becomes of a put that the hot tier took, once it is flushed: that may have lost it
+        in between, or it is found to be on another branch.
+
+        Raises:
+            UnavailableError: if it is not durable, and must be.
+        """
+        if not await self._drained(put.place.thread):
+            # What follows is marked.
+            return replace(outcome, guarded=False) if isinstance(outcome, Won) else outcome
+        row = await self._flusher.row_of(put)
+        if row is None or row.digest != put.digest:
+            raise _not_kept(put)
+        if row.refused:
+            return Lost(await self._head_id(put.place))
+        return outcome
 
     async def _drained(self, thread: Thread) -> bool:
         """Makes durable what the hot tier took; tells whether it could, and need not.
@@ -316,9 +338,12 @@ class Writer:
             if gone and made.needs_ancestors(serializer):
                 # Nobody could read it: what it is made from was pruned.
                 return made, Lost(await self._head_id(place), kept=False)
-            made = made.whole(self._shared.blobs)
+            made = made.whole(serializer, self._shared.blobs)
             outcome = await self._commits.submit(made.put)
         return made, outcome
+
+    def _doubt(self, put: Put) -> None:
+        self._shared.doubted.put((put.place, put.id), True)
 
     async def _head_id(self, place: Place) -> str | None:
         found = await self._durable.read(place, None, b"", -1)
@@ -400,8 +425,9 @@ class Writer:
         outcome = await behind.put_writes(item, run)
         if run is not None:
             run.hot = True
-        if durably:
-            await self._drained(made.place.thread)
+        must = durably and isinstance(outcome, Stored) and await self._drained(made.place.thread)
+        if must and not await self._flusher.has_writes(item):
+            raise _not_kept(item)
         return item, outcome, True
 
     async def _store_writes(
@@ -417,6 +443,10 @@ class Writer:
             item = replace(made.put(self._shared.blobs), spell=spell)
             outcome = await self._commits.submit(item)
         return item, outcome
+
+
+def _not_kept(item: Put | PutWrites) -> UnavailableError:
+    return UnavailableError("redis", f"it no longer has what it took of {item.id}")
 
 
 def _may_be_ahead(thread: Thread) -> UnavailableError:

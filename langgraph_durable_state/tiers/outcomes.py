@@ -83,8 +83,9 @@ async def _aside(store: Store, put: Put, able: bool) -> Outcome:
         if found.refused:
             return Lost(found.head, kept=True)
         return Kept(found.seq) if put.claim is Claim.ASIDE else Won(found.seq, repeated=True)
-    if put.claim is Claim.ANY:
-        # Able, it lost a race to open the namespace: once more.
+    opens = put.claim is not Claim.HEAD and found.head is None and able
+    if put.claim is Claim.ANY or opens:
+        # Able, it lost a race to open the namespace, perhaps to a mark: once more.
         return (await store.commit([put]))[0] if able else ParentGone()
     refused = put.claim is not Claim.ASIDE
     kept = await store.keep_aside(put, refused)

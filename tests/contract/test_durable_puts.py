@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -182,6 +183,23 @@ async def test_a_put_that_its_claim_covers_needs_no_row(ports: Ports) -> None:
     await ports.won(put("a"))
     child = put("b", Claim.HEAD, "a", refers="gone", covered=True)
     assert await ports.durable.commit([child]) == [Won(2)]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("claim", [Claim.ANY, Claim.HEAD])
+async def test_a_put_with_all_its_chunks_may_need_its_parent_all_the_same(
+    ports: Ports, claim: Claim, alone: bool
+) -> None:
+    """To be read with it, whatever its content is by now."""
+    await ports.won(put("a"))
+    others = [] if alone else [put("x", place=at("sub"))]
+    child = replace(put("b", claim, "a", parent="a", refers="a"), base=b"")
+    assert (await ports.durable.commit([*others, child]))[-1] == Won(2)
+    orphan = replace(put("c", claim, "b", parent="gone", refers="gone"), base=b"")
+    assert (await ports.durable.commit([*others, orphan]))[-1] == ParentGone()
+    late = put("d", Claim.HEAD, "x", parent="a", refers="a")
+    assert (await ports.durable.commit([*others, replace(late, base=b"")]))[-1] == Lost("b")
+    assert await ports.ids(ns="") == ["d", "b", "a"]
 
 
 async def test_a_refused_put_whose_base_is_gone_is_kept_once_all_is_sent(ports: Ports) -> None:

@@ -297,6 +297,39 @@ class LossBesidePutOnOpen(LossBesidePut):
     cold = False
 
 
+class LossBesideThroughOnOpen(LossBesidePut):
+    """The same to one that writes through, who is promised that Postgres has it."""
+
+    cold = False
+
+    async def run(self, saver: Any) -> None:
+        saver = self.saver(write_policy="write_through")
+        await self.superstep(saver, "a")
+        self.acknowledged = "a"
+        await saver.aput_writes(config(id="a"), [("own", "w")], "task")
+        self.acknowledged = "a's writes"
+
+    def check(self, *tasks: Task) -> None:
+        writer, _ = tasks
+        known = (StateLostError, ConflictError, UnavailableError)
+        assert writer.crashed or writer.done or isinstance(writer.error, known), writer.error
+        reader = self.saver()
+        if self.is_lost(reader):
+            assert reader.accept_loss("t") == [""]
+        left = self.survivors()
+        if self.acknowledged is not None:
+            assert next(iter(left)) == "a"
+        if self.acknowledged == "a's writes":
+            assert left["a"].pending_writes == [("task", "own", "w")]
+
+    def is_lost(self, reader: Any) -> bool:
+        try:
+            reader.get_tuple(config())
+        except StateLostError as error:
+            return error.last_durable in ("2", "a")
+        return False
+
+
 class AcceptedLossBesidePut(LossBesidePut):
     """The same for those who go on from what Postgres has."""
 

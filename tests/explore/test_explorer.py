@@ -65,14 +65,13 @@ LEAST: Mapping[type[Stored], int] = {
     # Both begin the spell in three steps.
     behind.TwoPutsBegin: comb(6, 3),
     behind.TwoFirstPutsBehind: comb(6, 3),
-    # Who writes through drains as well.
-    behind.ThroughBesideBehind: comb(10, 4),
     behind.PutBesideEnd: comb(3 + 1, 1),
     behind.PutBesideDelete: comb(7 + 3, 3),
     behind.PutBesideWritesBehind: comb(6, 3),
     # Redis is lost at any of the steps of a run.
     behind.LossBesidePut: 8,
     behind.LossBesidePutOnOpen: 6,
+    behind.LossBesideThroughOnOpen: 6,
     behind.AcceptedLossBesidePut: 8,
     behind.AcceptedLossBesidePutOnOpen: 6,
     # Two steps to read and one more if the copy is gone; deletion, drop, commit, raise.
@@ -97,6 +96,7 @@ LEAST: Mapping[type[Stored], int] = {
 
 LONG = (
     behind.CrashesBesideDelete,
+    behind.ThroughBesideBehind,
     behind.ThroughBesideBegin,
     behind.ReadBesideEnd,
     behind.FlushOfQueued,

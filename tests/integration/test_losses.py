@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from langgraph.graph import START, StateGraph
 
-from langgraph_durable_state.errors import StateLostError, UnavailableError
+from langgraph_durable_state.errors import ConflictError, StateLostError, UnavailableError
 from tests.cases import at, cp, id_of, ids_of, put, until, until_served, values_of
 from tests.integration.outages import (
     BEHIND,
@@ -415,6 +415,75 @@ async def test_an_outbox_takes_more_than_its_limit_by_flushing_first(
     assert pair.stored() == ids
     found = await pair.saver(policy).list(at())
     assert ids_of(found) == ids[::-1]
+
+
+@pytest.mark.parametrize("needed", [True, False])
+async def test_a_fork_of_what_is_lost_is_kept_only_if_it_can_be_read(
+    pair: Pair, needed: bool
+) -> None:
+    """A DeltaChannel is made from the ancestors; without one, a checkpoint needs nobody."""
+    saver = pair.saver(BEHIND, on_hot_lost="accept")
+    first, second = await in_spell(pair, saver)
+    pair.empty_redis()
+    fork = cp({"c": 3}, versions={"c": "3", "trail": "1"})
+    metadata = {"counters_since_delta_snapshot": {"trail": [1, 1]}} if needed else {}
+    if needed:
+        with pytest.raises(ConflictError) as error:
+            await put(saver, second, fork, metadata)
+        assert (error.value.actual, error.value.refused) == (id_of(first), None)
+    else:
+        await put(saver, second, fork, metadata)
+    await saver.flush()
+    assert pair.stored() == [id_of(first), *([] if needed else [fork["id"]])]
+    assert values_of(await head(pair.saver(BEHIND))) == {"c": 1 if needed else 3}
+
+
+async def test_what_was_queued_and_is_lost_is_reported_beside_another_loss(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of two namespaces, only one was marked in Postgres: only this process knows of the other."""
+    saver = pair.saver(BEHIND)
+    pair.hold()
+    await put(saver, at(ns="other"), cp({"c": 1}))
+    pair.postgres.kill()
+    queued = cp({"c": 2})
+    await put(saver, at(), queued)
+    pair.empty_redis()
+    pair.hold()
+    pair.postgres.start()
+    with caplog.at_level(logging.WARNING, LOGGER), pytest.raises(StateLostError) as error:
+        await until_served(saver.flush)
+    assert error.value.namespace == "other"
+    assert await saver.accept_loss("t") == ["other"]
+    assert any(queued["id"] in line for line in told(caplog, "state_lost"))
+
+
+async def test_what_another_gave_up_and_redis_lost_is_reported_by_who_put_it(
+    pair: Pair, make_proxy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing in Postgres says any more that Redis was ahead, and it is down when the put is made:
+    only this process can tell."""
+    caplog.set_level(logging.WARNING, LOGGER)
+    saver = pair.saver(BEHIND)
+    await in_spell(pair, saver)
+    turn = Turn(saver, await head(saver))
+    proxy = make_proxy(pair.redis.url)
+    accepting = pair.opened(proxy.url, **BEHIND, redis_timeout=0.2, on_hot_lost="accept")
+    proxy.blackhole()
+    await Turn(accepting, await head(accepting)).step(9)
+    assert not pair.marked()
+    pair.postgres.kill()
+    pair.release()
+    third = await turn.step(3)
+    await until(lambda: is_said(caplog, "not flushed yet"))
+    pair.empty_redis()
+    pair.postgres.start()
+    await until(lambda: is_said(caplog, f"Redis took {id_of(third)}"))
+    assert any(id_of(third) in line for line in told(caplog, "state_lost"))
+
+
+async def is_said(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in caplog.text
 
 
 @pytest.mark.parametrize("down", [False, True])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 from langgraph.checkpoint.serde.types import INTERRUPT
 
 from langgraph_durable_state import ConflictError, UnavailableError
+from langgraph_durable_state.decisions import keys
 from tests.cases import at, id_of, ids_of, query, until, until_served, values_of
 from tests.integration.outages import (
     BEHIND,
@@ -356,6 +359,64 @@ async def test_of_two_runs_that_queue_on_one_head_one_advances_it(
     found = await until_served(lambda: head(reader))
     assert values_of(found) == {"c": 2}
     assert values_of(await reader.get_tuple(at(id=lost))) == {"c": 3}
+
+
+@each(QUEUING)
+async def test_a_run_is_not_refused_for_a_hot_head_that_postgres_has_moved_on_from(
+    pair: Pair, policy: dict[str, Any], make_proxy: Any
+) -> None:
+    """While Postgres is down nobody can tell which is the newer: the run waits, and has won."""
+    saver = pair.saver(policy)
+    config = await step(saver, at(), 1)
+    await saver.flush()
+    await until(lambda: unmarked(pair))
+    turn = Turn(saver, await head(saver))
+    pair.postgres.kill()
+    pair.hold()
+    await turn.step(2)
+    pair.postgres.start()
+    other = await until_served(lambda: step(pair.alone(), config, 3))
+    proxy = make_proxy(pair.redis.url)
+    blind = pair.opened(proxy.url, **policy, redis_timeout=0.2)
+    proxy.blackhole()
+    turn = Turn(blind, await until_served(lambda: head(blind)))
+    pair.postgres.kill()
+    proxy.restore()
+    with pytest.raises(UnavailableError):
+        await turn.step(4)
+    pair.postgres.start()
+    last = await until_served(lambda: turn.step(4))
+    pair.release()
+    await until_served(saver.flush)
+    found = await until_served(lambda: head(pair.alone()))
+    assert (id_of(found.config), values_of(found)) == (id_of(last), {"c": 4})
+    assert found.parent_config is not None
+    assert id_of(found.parent_config) == id_of(other)
+
+
+async def test_a_first_put_beside_the_first_mark_of_another_has_lost_to_nobody(pair: Pair) -> None:
+    """Another process begins to write behind at that moment: the put is for Redis to decide."""
+    alone = pair.alone()
+    await alone.setup()
+    key = keys.thread_of(at()).key
+    with psycopg.connect(pair.postgres.url) as other:
+        other.execute(
+            "INSERT INTO durable_state.head (tk, ns, seq, id, digest, ahead, ahead_at)"
+            " VALUES (%s, '', 0, '', '', %s, now())",
+            (key, b"T" * 16),
+        )
+        follower = threading.Thread(target=commit_when_waited_for, args=(pair, other))
+        follower.start()
+        await refused(step(alone, at(), 1), "redis")
+        follower.join()
+
+
+def commit_when_waited_for(pair: Pair, other: psycopg.Connection[Any]) -> None:
+    while not query(
+        pair.postgres.url, "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    ):
+        pass
+    other.commit()
 
 
 @each(QUEUING)

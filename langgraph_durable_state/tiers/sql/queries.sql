@@ -62,7 +62,7 @@ WITH put AS MATERIALIZED (
   SELECT p.* FROM put p LEFT JOIN held USING (ord)
    WHERE (p.needs IS NULL OR (
        SELECT true FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) AND c.digest = p.base
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) AND p.base IN ('', c.digest)
           AND (p.mark IS NULL OR substring(sha256(c.chunks) FROM 1 FOR 8) = p.mark)
           FOR KEY SHARE))
      AND (p.mark IS NULL OR p.needs IS NOT NULL OR held.digest <> p.expected OR NOT EXISTS (
@@ -153,7 +153,7 @@ WITH held AS MATERIALIZED (
   SELECT true FROM (SELECT 1) AS one LEFT JOIN held ON true
    WHERE ($12::text IS NULL OR (
        SELECT true FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = ($1, $2, $12) AND c.digest = $13::bytea
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, $12) AND $13::bytea IN ('', c.digest)
           AND ($21::bytea IS NULL OR substring(sha256(c.chunks) FROM 1 FOR 8) = $21)
           FOR KEY SHARE))
      AND ($21 IS NULL OR $12 IS NOT NULL OR held.digest <> $6::bytea OR NOT EXISTS (
@@ -244,7 +244,7 @@ OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 -- there; not if the lease was taken over that it was made under.
 WITH parent AS MATERIALIZED (
   SELECT true FROM {schema}.checkpoint
-   WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND digest = $15::bytea
+   WHERE (tk, ns, id) = ($1::uuid, $2::text, $12::text) AND $15::bytea IN ('', digest)
      AND ($16::bytea IS NULL OR substring(sha256(chunks) FROM 1 FOR 8) = $16)
      AND ($18::bytea[] IS NULL OR cardinality($18) = (
        SELECT count(DISTINCT w.digest) FROM {schema}.write w
