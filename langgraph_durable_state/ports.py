@@ -15,6 +15,7 @@ from .words import (
     Answer,
     ChunkRow,
     Digest,
+    EventRow,
     Found,
     Granted,
     Head,
@@ -32,6 +33,7 @@ from .words import (
     RecordRow,
     Step,
     Thread,
+    Tip,
     Waiting,
     WriteRow,
 )
@@ -104,7 +106,20 @@ class LeaseTable(Protocol):
         """Ends a holder's lease, if it still has it."""
 
 
-class Durable(LeaseTable, Protocol):
+class EventTable(Protocol):
+    """What happened to a thread, in an order that nobody can change unseen."""
+
+    async def last_event(self, thread: Thread) -> Tip:
+        """The newest event of a thread, and the tier's time."""
+
+    async def record_event(self, thread: Thread, row: EventRow) -> bool:
+        """Adds an event, unless its number is taken; tells whether it did."""
+
+    async def events(self, thread: Thread, after: int, limit: int) -> list[EventRow]:
+        """Up to `limit` events of a thread with larger numbers than `after`, in order."""
+
+
+class Durable(LeaseTable, EventTable, Protocol):
     """The tier that acknowledged state survives in.
 
     What carries a fence is stored only while the thread's lease has that fence.
@@ -163,6 +178,11 @@ class Durable(LeaseTable, Protocol):
     ) -> bool:
         """Removes all checkpoints of a thread but `kept` (namespace, id), if its heads are still
         `heads`; tells whether they were."""
+
+    async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
+        """Makes a checkpoint that is stored with this digest the head, if the head's digest is
+        `expected` (empty if there is no head) and the hot tier is not ahead; tells whether it did.
+        The place in the order that the head has reached stays."""
 
     async def copy(
         self,

@@ -233,7 +233,8 @@ class Found:
     ``row`` is None if the reader already holds it, or if it is large and not asked for;
     ``numbers`` are its chunks' numbers even then, since a digest does not cover them. ``ahead`` is
     the token of the spell in which the hot tier may be ahead of this head; one that is there for
-    that only has no digest.
+    that only has no digest. ``lost`` if the namespace has checkpoints and no head: ``head`` is the
+    newest of them that was not refused.
     """
 
     head: Head
@@ -242,6 +243,7 @@ class Found:
     chunks: Mapping[int, ChunkRow]
     writes: tuple[WriteRow, ...]
     ahead: bytes | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +284,34 @@ class Typed:
 
     tag: str
     data: bytes
+
+
+# -- what happened to a thread ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The newest event of a thread: its number (0 if there is none) and its digest, and what time
+    it is, in microseconds of the epoch."""
+
+    n: int
+    digest: Digest
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of a thread, for good: recovery, maintenance, audit.
+
+    ``n`` counts within the thread from 1, ``at`` is in microseconds of the epoch, ``detail`` JSON
+    of one spelling; ``digest`` covers all of it and the digest of the event before.
+    """
+
+    n: int
+    at: int
+    kind: str
+    detail: str
+    digest: Digest
 
 
 # -- what the hot tier holds alone -----------------------------------------------------------

@@ -36,13 +36,14 @@ from ..words import (
     Waiting,
     WriteRow,
 )
+from .memory_events import MemoryEvents
 from .memory_leases import MemoryLeases
 from .memory_world import Change, Checkpoint, Ids, Rows, World, matches
 
 _NO_HEAD = Head("", 0, b"")
 
 
-class MemoryDurable(MemoryLeases):
+class MemoryDurable(MemoryLeases, MemoryEvents):
     """Implements `Durable`."""
 
     def __init__(self, world: World) -> None:
@@ -235,8 +236,11 @@ class MemoryDurable(MemoryLeases):
             head = Head(id, stored.row.seq, stored.row.digest) if stored else None
         ahead = rows.ahead.get(place.ns)
         if head is None:
-            marked = ahead is not None and id is None
-            return Found(_NO_HEAD, None, (), {}, (), ahead) if marked else None
+            if id is not None:
+                return None
+            if ahead is not None:
+                return Found(_NO_HEAD, None, (), {}, (), ahead)
+            return _beheaded(rows, place.ns)
         row = stored.row if stored else _bare(place, head)
         withheld = stored is not None and _withheld(stored, held, most)
         writes = rows.writes_of(place.ns, head.id)
@@ -412,6 +416,17 @@ class MemoryDurable(MemoryLeases):
         ]
         return found[:limit]
 
+    async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
+        async with Change(self._world, "move_head"):
+            rows = self._world.rows(place.thread)
+            head, stored = rows.heads.get(place.ns), rows.checkpoints.get((place.ns, to.id))
+            there = head.digest if head is not None else b""
+            if _digest(stored) != to.digest or there != expected or place.ns in rows.ahead:
+                return False
+            seq = head.seq if head is not None else rows.last(place.ns)
+            rows.heads[place.ns] = Head(to.id, seq, to.digest)
+            return True
+
     # -- copying -----------------------------------------------------------------------------
 
     async def copy(
@@ -463,6 +478,14 @@ def _checkpoint(put: Put, seq: int, refused: bool) -> Checkpoint:
 
 def _digest(stored: Checkpoint | None) -> Digest | None:
     return stored.row.digest if stored is not None else None
+
+
+def _beheaded(rows: Rows, ns: str) -> Found | None:
+    """What is left of a namespace without a head; one without an entry is being copied."""
+    newest = rows.newest(ns) if rows.thread is not None else None
+    if newest is None:
+        return None
+    return Found(Head(newest.id, newest.seq, newest.digest), None, (), {}, (), lost=True)
 
 
 def _bare(place: Place, head: Head) -> RecordRow:

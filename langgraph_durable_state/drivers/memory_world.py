@@ -15,7 +15,18 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import NumberTakenError
-from ..words import ChunkRow, Digest, Entry, Head, Phase, Place, RecordRow, Thread, WriteRow
+from ..words import (
+    ChunkRow,
+    Digest,
+    Entry,
+    EventRow,
+    Head,
+    Phase,
+    Place,
+    RecordRow,
+    Thread,
+    WriteRow,
+)
 
 AFTER = ", answered"
 """Ends the name of the switch point between a change and its acknowledgement."""
@@ -50,6 +61,12 @@ class Rows:
     checkpoints: dict[Ids, Checkpoint] = field(default_factory=dict)
     writes: dict[tuple[str, str, str, int], WriteRow] = field(default_factory=dict)
     chunks: dict[int, ChunkRow] = field(default_factory=dict)
+    events: list[EventRow] = field(default_factory=list)
+
+    def newest(self, ns: str) -> RecordRow | None:
+        """The newest checkpoint of a namespace that was not refused."""
+        of = [c.row for c in self.checkpoints.values() if c.row.ns == ns and not c.row.refused]
+        return max(of, key=lambda row: row.seq, default=None)
 
     def add_chunks(self, chunks: Iterable[ChunkRow]) -> None:
         for chunk in chunks:
@@ -81,8 +98,7 @@ class Rows:
         for ns, head in list(self.heads.items()):
             if (ns, head.id) in self.checkpoints:
                 continue
-            left = [c.row for c in self.checkpoints.values() if c.row.ns == ns]
-            newest = max((r for r in left if not r.refused), key=lambda r: r.seq, default=None)
+            newest = self.newest(ns)
             if newest is None:
                 del self.heads[ns]
             else:

@@ -34,15 +34,16 @@ from ..words import (
     WriteRow,
 )
 from . import arrays, bind
+from .events import PostgresEvents
 from .leases import PostgresLeases
 from .outcomes import Seen, Standing, outcome
 from .statements import schema_sql
 
-VERSION = 2
+VERSION = 3
 _LARGEST = 2**31 - 1
 
 
-class PostgresTier(PostgresLeases):
+class PostgresTier(PostgresLeases, PostgresEvents):
     """Implements `Durable`.
 
     Args:
@@ -344,6 +345,10 @@ class PostgresTier(PostgresLeases):
             for key, tenant, id, ns, token, since, head in rows
         ]
 
+    async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
+        params = (place.thread.key, place.ns, expected, to.id, to.digest)
+        return bool(await self._sql.fetch("move_head", params))
+
     # -- copying -----------------------------------------------------------------------------
 
     async def copy(
@@ -433,6 +438,7 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     chunks = {}
     writes = []
     ahead = None
+    lost = False
     for kind, a, b, c, d, e, f, g, h, i, j, k in rows:
         if kind == 0:
             head, ahead = Head(b, a, c), k
@@ -443,6 +449,8 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
                 row = RecordRow(ns, b, None, a, c, b"", ())  # a head without its record
         elif kind == 1:
             chunks[a] = ChunkRow(a, c, h)
+        elif kind == 3:
+            head, lost = Head(b, a, c), True
         else:
             writes.append((a, b, c, d, f, h, i))
     if head is None:
@@ -450,7 +458,7 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     found = [
         WriteRow(head.id, b, a, d, f, c, h, keys.unpacked(i)) for a, b, c, d, f, h, i in writes
     ]
-    return Found(head, row, numbers, chunks, tuple(found), ahead)
+    return Found(head, row, numbers, chunks, tuple(found), ahead, lost)
 
 
 def _seen(

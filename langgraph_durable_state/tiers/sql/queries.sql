@@ -293,7 +293,8 @@ WITH fence AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM fence);
 
--- read_head: The head with its record, chunks and pending writes in one round trip.
+-- read_head: The head with its record, chunks and pending writes in one round trip; what `beheaded`
+-- finds if it is gone.
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
 WITH h AS MATERIALIZED (
   SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, h.ahead, c.*,
@@ -317,6 +318,9 @@ SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
 SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+UNION ALL
+SELECT 3, b.seq, b.id, b.digest, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM {schema}.beheaded($1, $2) b WHERE NOT EXISTS (SELECT FROM h)
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
@@ -406,6 +410,7 @@ WITH heads AS (DELETE FROM {schema}.head WHERE tk = $1::uuid RETURNING ns, ahead
      checkpoints AS (DELETE FROM {schema}.checkpoint WHERE tk = $1 RETURNING ns),
      writes AS (DELETE FROM {schema}.write WHERE tk = $1),
      chunks AS (DELETE FROM {schema}.chunk WHERE tk = $1),
+     events AS (DELETE FROM {schema}.event WHERE tk = $1),
      threads AS (DELETE FROM {schema}.thread WHERE tk = $1)
 SELECT ns, bool_or(ahead) FROM (
   SELECT ns, ahead IS NOT NULL AS ahead FROM heads UNION ALL SELECT ns, false FROM checkpoints) n
@@ -542,6 +547,45 @@ WITH wanted AS MATERIALIZED (
 UPDATE {schema}.head h SET flushed = w.new FROM wanted w
  WHERE (h.tk, h.ns) = (w.tk, w.ns) AND w.ahead = w.token AND w.flushed = w.old
 RETURNING h.ns;
+
+-- move_head: Makes a checkpoint ($4, with the digest $5) the head, if the head's digest is $3 (empty
+-- if there is no head) and Redis is not ahead.
+WITH target AS MATERIALIZED (
+  SELECT tk, ns, id, digest FROM {schema}.checkpoint
+   WHERE (tk, ns, id) = ($1::uuid, $2::text, $4::text) AND digest = $5::bytea
+), moved AS (
+  UPDATE {schema}.head h SET id = t.id, digest = t.digest FROM target t
+   WHERE (h.tk, h.ns) = (t.tk, t.ns) AND h.digest = $3::bytea AND h.ahead IS NULL
+  RETURNING true
+), made AS (
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  SELECT t.tk, t.ns, (SELECT max(c.seq) FROM {schema}.checkpoint c WHERE (c.tk, c.ns) = ($1, $2)),
+         t.id, t.digest
+    FROM target t WHERE $3 = ''
+  ON CONFLICT DO NOTHING
+  RETURNING true
+)
+SELECT true FROM moved UNION ALL SELECT true FROM made;
+
+-- last_event: The number and digest of a thread's newest event, if there is one, and the time.
+SELECT e.n, e.digest, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+  FROM (SELECT 1) AS one LEFT JOIN LATERAL (
+    SELECT n, digest FROM {schema}.event WHERE tk = $1::uuid ORDER BY n DESC LIMIT 1) e ON true
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- record_event: Adds an event of a thread, unless its number is taken.
+INSERT INTO {schema}.event (tk, n, at, kind, detail, digest)
+VALUES ($1::uuid, $2::bigint, timestamptz 'epoch' + $3::bigint * interval '1 microsecond',
+        $4::text, $5::text::jsonb, $6::bytea)
+ON CONFLICT DO NOTHING
+RETURNING n;
+
+-- events: A thread's events with larger numbers than $2, at most $3.
+SELECT * FROM (
+  SELECT n, (extract(epoch FROM at) * 1000000)::bigint, kind, detail::text, digest
+    FROM {schema}.event WHERE tk = $1::uuid AND n > $2::bigint ORDER BY n LIMIT $3::int
+) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- take_lease: Takes a thread's lease for a holder ($2), for $3 seconds, if nobody has it or it has run
 -- out; the fence that it has then. Otherwise who has it, and for how many seconds more. Nothing if

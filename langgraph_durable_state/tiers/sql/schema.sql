@@ -128,4 +128,34 @@ CREATE TABLE {schema}.lease (
 
 INSERT INTO {schema}.installed (version) VALUES (2);
 
+END IF;
+
+-- Version 3.
+IF NOT EXISTS (SELECT FROM {schema}.installed WHERE version >= 3) THEN
+
+-- What happened to a thread: recovery, maintenance, audit. Each digest covers the one before.
+CREATE TABLE {schema}.event (
+  tk uuid NOT NULL,
+  n bigint NOT NULL,
+  at timestamptz NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  detail jsonb NOT NULL,
+  digest bytea NOT NULL,
+  PRIMARY KEY (tk, n)
+);
+
+-- What is left of a namespace whose head is gone: its newest checkpoint that was not refused. A
+-- thread without an entry is being copied. It is a function of its own, in a language that plans what
+-- it runs, so that who does not need it does not pay for it: within the statement that reads a head
+-- its tables and indexes would be locked each time, 10 to 40 us of some 100.
+CREATE FUNCTION {schema}.beheaded(k uuid, n text, OUT seq bigint, OUT id text, OUT digest bytea)
+  RETURNS SETOF record LANGUAGE plpgsql STABLE ROWS 1 AS $$ BEGIN
+  RETURN QUERY SELECT c.seq, c.id, c.digest FROM {schema}.checkpoint c
+    WHERE (c.tk, c.ns) = (k, n) AND NOT c.refused
+      AND EXISTS (SELECT FROM {schema}.thread t WHERE t.tk = k)
+    ORDER BY c.seq DESC LIMIT 1;
+END $$;
+
+INSERT INTO {schema}.installed (version) VALUES (3);
+
 END IF; END $install$;
