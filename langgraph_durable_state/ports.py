@@ -274,8 +274,16 @@ class Outbox(Protocol):
         """All that is held of a namespace, without the copy if its digest is `held`."""
 
     async def take(self, thread: Thread, holder: bytes, limit: int) -> Outgoing | None:
-        """The oldest entries of a thread's outbox; None while somebody else flushes it, unless
-        `holder` is empty."""
+        """The oldest entries of a thread's outbox, up to one that cannot be read; None while
+        somebody else flushes it, unless `holder` is empty.
+
+        Raises:
+            CorruptionError: if the very first cannot be read.
+        """
+
+    async def skip(self, thread: Thread) -> bytes | None:
+        """Takes the oldest entry off that cannot be read, without its being flushed: its bytes;
+        None if it can be read, or there is none."""
 
     async def ack(
         self,

@@ -250,6 +250,10 @@ class MemoryOutbox:
         taken = tuple(entry for _, entry in entries[:limit])
         return Outgoing(first, taken, len(entries) - len(taken))
 
+    async def skip(self, thread: Thread) -> bytes | None:
+        await self._world.step(HOT + "skip")
+        return None  # what is here can be read
+
     async def ack(
         self,
         thread: Thread,

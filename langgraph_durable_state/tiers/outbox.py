@@ -19,6 +19,7 @@ from ..words import (
     Answer,
     Cold,
     Digest,
+    Entry,
     Head,
     HotFound,
     Kept,
@@ -166,17 +167,23 @@ class RedisOutbox:
         if answer is None:
             return None
         first, left, *entries = answer
-        try:
-            read = tuple(map(outgoing.read_entry, entries))
-        except Unsound as found:
-            raise CorruptionError(
-                thread=thread.id or thread.key.hex,
-                namespace="",
-                checkpoint="in the outbox",
-                channel=None,
-                detail=found.detail,
-            ) from found
-        return Outgoing(int(first), read, int(left))
+        read: list[Entry] = []
+        for data in entries:
+            try:
+                read.append(outgoing.read_entry(data))
+            except Unsound as found:
+                if not read:
+                    raise _unreadable(thread, found) from found
+                break
+        return Outgoing(int(first), tuple(read), int(left) + len(entries) - len(read))
+
+    async def skip(self, thread: Thread) -> bytes | None:
+        names = self._of_thread(thread)[:2]
+        oldest = await self._scripts.call("skip", names, [""])
+        if not oldest or _is_readable(oldest):
+            return None
+        skipped: bytes | None = await self._scripts.call("skip", names, [oldest])
+        return skipped or None
 
     async def ack(
         self,
@@ -239,6 +246,24 @@ class RedisOutbox:
 
     def _fence(self, thread: Thread) -> str:
         return keys.outbox_key(self._prefix, thread.key, ":fence")
+
+
+def _unreadable(thread: Thread, found: Unsound) -> CorruptionError:
+    return CorruptionError(
+        thread=thread.id or thread.key.hex,
+        namespace="",
+        checkpoint="in the outbox",
+        channel=None,
+        detail=found.detail,
+    )
+
+
+def _is_readable(data: bytes) -> bool:
+    try:
+        outgoing.read_entry(data)
+    except Unsound:
+        return False
+    return True
 
 
 def _fence(item: Put | PutWrites) -> int | str:
