@@ -15,6 +15,7 @@ from .errors import (
 )
 from .events import Event
 from .health import Health
+from .recovery import RecoveryReport
 from .rerun import arerun_on_conflict, rerun_on_conflict
 from .saver import DurableSaver
 
@@ -29,6 +30,7 @@ __all__ = [
     "Health",
     "LeaseHeldError",
     "LeaseLostError",
+    "RecoveryReport",
     "StateLostError",
     "UnavailableError",
     "UsageError",

@@ -62,8 +62,11 @@ class ConflictError(DurableStateError):
         expected: str | None,
         actual: str | None,
         refused: str | None,
+        what: str | None = None,
     ) -> None:
-        if refused is None and actual is not None:
+        if what is not None:
+            what = f"{what} thread {thread!r}: "
+        elif refused is None and actual is not None:
             what = f"Writes to thread {thread!r} are gone that this run had made or read: "
         else:
             what = f"Another run advanced thread {thread!r} first: "

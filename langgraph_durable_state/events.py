@@ -16,6 +16,8 @@ Kind = Literal[
     "hot_discarded",
     "flush_failed",
     "lease_lost",
+    "damaged",
+    "fell_back",
 ]
 
 _WORDS: dict[Kind, str] = {
@@ -29,6 +31,8 @@ _WORDS: dict[Kind, str] = {
     "hot_discarded": "{where}a hot state that was not current was removed: {detail}",
     "flush_failed": "{where}what waits in Redis could not be flushed to Postgres: {detail}",
     "lease_lost": "{where}the lease was lost: {detail}",
+    "damaged": "{where}what is stored is not what was written: {detail}",
+    "fell_back": "{where}checkpoint {checkpoint} is damaged and {head} is served instead: {detail}",
 }
 
 
@@ -42,13 +46,16 @@ class Event:
             (Redis lost what Postgres did not have yet), ``"branch_kept"`` (a checkpoint is kept
             beside the head), ``"queued"`` (a checkpoint was acknowledged by Redis alone, since
             Postgres was down), ``"hot_discarded"`` (a hot state that was not current was removed),
-            ``"flush_failed"``, ``"lease_lost"``.
+            ``"flush_failed"``, ``"lease_lost"``, ``"damaged"`` (what is stored is not what was
+            written; it was served from the other tier, or refused, or left out), ``"fell_back"``
+            (so that an earlier state was served).
         at: when, in seconds since the epoch.
         detail: what is known beside that; the tier's own words, for one.
         tier: ``"postgres"`` or ``"redis"``, if it concerns one.
         tenant, thread, namespace: where, if it concerns a thread.
         checkpoint: the id of the checkpoint concerned; of a ``"state_lost"`` the last durable one.
-        head: of a ``"branch_kept"``, the id of the actual head.
+        head: of a ``"branch_kept"``, the id of the actual head; of a ``"fell_back"`` of what was
+            served.
     """
 
     kind: Kind

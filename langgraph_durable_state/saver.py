@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -29,6 +30,7 @@ from .drivers.events import EventLog
 from .drivers.faces import Faces
 from .errors import UsageError
 from .events import Observer
+from .integrity import Integrity, check_hook
 from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
@@ -37,9 +39,11 @@ from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
 from .protocols.shared import Known, Shared
+from .recovery import OnRecovery
 from .settings import (
     HotReads,
     OnConflict,
+    OnCorrupt,
     OnHotLost,
     Settings,
     WhenDurableDown,
@@ -59,7 +63,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, Integrity, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -112,6 +116,14 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         wait_aof: ``(1, 0)`` waits for Redis to have what it acknowledges on its own disk,
             ``(1, 1)`` on a replica's as well (WAITAOF, Redis 7.2+); a restart loses nothing then.
         allow_eviction: accept a Redis whose ``maxmemory-policy`` may evict what it alone holds.
+        on_corrupt: where a head is not what was written, and neither tier has it right: serve the
+            newest ancestor that is sound (``"fall_back"``), which is reported and marked in the
+            metadata, or ``"raise"`` a `CorruptionError`.
+        stale_after: seconds after which a head that is served is marked in its metadata
+            (``durable_state_aged``), by its own ``ts``; None for never.
+        on_recovery: called with the `RecoveryReport` by a read of a head that is not served just as
+            it was left: it is damaged, or stale. What it raises is raised by that read. On the
+            thread or in the loop that reads.
         observer: called with an `Event` when a tier fails or is back, or something else happens
             that an operator wants to hear of; on the thread or in the loop that noticed it, so it
             should be quick. What it raises is logged once and fails nothing.
@@ -148,6 +160,9 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         outbox_limit: int = 1_000,
         wait_aof: tuple[int, int] | None = None,
         allow_eviction: bool = False,
+        on_corrupt: OnCorrupt = "fall_back",
+        stale_after: float | None = None,
+        on_recovery: OnRecovery | None = None,
         observer: Observer | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
@@ -177,6 +192,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             outbox_limit,
             wait_aof,
             allow_eviction,
+            on_corrupt,
+            stale_after,
         )
         if redis is None and self._settings.policy.asks_hot:
             raise UsageError("write_behind and when_durable_down='queue' need a redis")
@@ -202,6 +219,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             policy=self._settings.policy,
             unflushed=background,
             leases=self._leases,
+            clock=time.time,
+            on_recovery=check_hook(on_recovery),
         )
         caches = (heads, recent, filled, told)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)

@@ -12,11 +12,14 @@ from ..health import Health, TierHealth, Waits
 from ..ports import Commits, Durable, Hot, Outbox
 from ..protocols.arbiter import Arbiter
 from ..protocols.behind import Behind
+from ..protocols.chronicle import Chronicle
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.recovering import Recovery
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
+from ..protocols.telling import Teller
 from ..protocols.upkeep import Upkeep
 from ..protocols.writer import Writer
 from ..settings import Settings
@@ -50,6 +53,8 @@ class Driver:
         engine, writer, upkeep: read, write and tidy up through this face's tiers.
         arbiter, flusher: compare the tiers, and bring one up to the other.
         leasing: takes and keeps leases.
+        chronicle, recovery, teller: write down what happened, find what is to be served where
+            something is damaged, and tell of it.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
@@ -73,7 +78,11 @@ class Driver:
         behind = None
         if outbox is not None:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher)
-        self.engine = Engine(shared, durable, copies, self.arbiter, self.flusher)
+        self.chronicle = Chronicle(durable)
+        self.recovery = Recovery(shared, durable, copies, self.arbiter, outbox)
+        self.teller = Teller(shared, self.recovery, self.chronicle)
+        told = (self.recovery, self.teller)
+        self.engine = Engine(shared, durable, copies, self.arbiter, self.flusher, *told)
         self.writer = Writer(shared, durable, commits, copies, behind, self.flusher)
         self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs)
         self.close = close

@@ -285,4 +285,4 @@ def _left_at(run: Run | None) -> Head | None:
     """The head that a run knows."""
     if run is None or run.addressed or not run.digest:
         return None
-    return Head(run.at or "", 0, run.digest)
+    return Head(run.at or "", 0, run.digest if run.head is None else run.head)

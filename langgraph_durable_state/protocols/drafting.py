@@ -33,7 +33,14 @@ QUEUED = "queued"
 HOT_LOST = "hot_lost"
 """Its run went on from the durable head, though Redis was ahead of it and lost what it held."""
 
-READ_MARKS = {"durable_state_unverified", "durable_state_stale"}
+FELL_BACK = "fell_back"
+"""Its run went on from an earlier state, since the head was damaged."""
+
+UNVERIFIED_MARK = "durable_state_unverified"
+STALE_MARK = "durable_state_stale"
+AGED_MARK = "durable_state_aged"
+FELL_BACK_MARK = "durable_state_fell_back"
+READ_MARKS = {UNVERIFIED_MARK, STALE_MARK, AGED_MARK, FELL_BACK_MARK}
 """What a read adds to metadata; never stored."""
 
 
@@ -157,6 +164,12 @@ class Draft:
             return ()
         before = set(codec.numbers_of(self.parent.record.channels))
         return tuple(sorted(before.difference(self.put.numbers)))
+
+    def anew(self, blobs: Blobs) -> Draft:
+        """The same put with all its chunks, and a hot copy of its own: what is stored of its parent
+        is damaged."""
+        made = self.whole(blobs)
+        return replace(made, put=replace(made.put, base=b""), parent=None)
 
     def whole(self, blobs: Blobs) -> Draft:
         """The same put with all its chunks: those of its parent may be gone."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from ..decisions import codec, keys, projection
+from ..decisions import codec, keys, projection, recovery
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record
 from ..decisions.matching import Chunk
+from ..decisions.recovery import Age, Decision, Tiers
 from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, StateLostError, UnavailableError
 from ..ports import Durable
@@ -20,11 +21,22 @@ from ..words import Found, Head, Listing, Phase, Place, RecordRow, Thread
 from . import history
 from .arbiter import Arbiter, View
 from .copies import Copies
-from .drafting import HOT_LOST, QUEUED
+from .drafting import (
+    AGED_MARK,
+    FELL_BACK,
+    FELL_BACK_MARK,
+    HOT_LOST,
+    QUEUED,
+    STALE_MARK,
+    UNVERIFIED_MARK,
+)
+from .finding import Candidate
 from .reading import united
+from .recovering import Examined, Recovery, newer
 from .runs import Run
 from .settling import Settler
 from .shared import Known, Shared
+from .telling import Teller
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
@@ -46,6 +58,7 @@ class Engine:
         copies: the hot tier's.
         arbiter: tells whose head is current.
         flusher: makes durable what is to be read as a whole.
+        recovery, teller: find what is to be served where something is damaged, and tell of it.
     """
 
     def __init__(
@@ -55,6 +68,8 @@ class Engine:
         copies: Copies,
         arbiter: Arbiter,
         flusher: Settler,
+        recovery: Recovery,
+        teller: Teller,
     ) -> None:
         self._shared = shared
         self._reader = shared.reader
@@ -62,6 +77,8 @@ class Engine:
         self._copies = copies
         self._arbiter = arbiter
         self._flusher = flusher
+        self._recovery = recovery
+        self._teller = teller
 
     # -- get ---------------------------------------------------------------------------------
 
@@ -70,9 +87,64 @@ class Engine:
     ) -> CheckpointTuple | None:
         place = keys.place_of(config)
         id = keys.checkpoint_id_of(config)
-        if id is not None:
-            return await self._get_one(serializer, place, id)
-        return await self._get_head(serializer, place)
+        try:
+            if id is not None:
+                return await self._get_one(serializer, place, id)
+            return await self._get_head(serializer, place)
+        except CorruptionError as error:
+            return await self._recovered(serializer, place, id, error)
+
+    async def _recovered(
+        self, serializer: Serializer, place: Place, id: str | None, met: CorruptionError
+    ) -> CheckpointTuple | None:
+        """What is served where a read met damage, if anything is."""
+        found = await self._recovery.examine(serializer, place, id, thorough=False)
+        if found.given_up is not None and found.view is not None and found.error is None:
+            await self.give_up(place, found)
+            return await self._get_head(serializer, place, lost=True)
+        await self._teller.tell(place, found)
+        if found.error is not None:
+            raise found.error from met
+        if found.served is None:
+            return None  # it was deleted meanwhile
+        return self._served(serializer, place, id, found, found.served)
+
+    def _served(
+        self,
+        serializer: Serializer,
+        place: Place,
+        id: str | None,
+        found: Examined,
+        served: Candidate,
+    ) -> CheckpointTuple:
+        """What a run starts from instead of what is damaged."""
+        record, target = served.record, found.target
+        assert target is not None
+        loaded = tuple(row.digest for row in served.writes if row.slot >= 0)
+        hot = found.view is not None and _is_open(found.view)
+        run = Run(place, record.id, record, served.digest, loaded=loaded, hot=hot)
+        run.fence = self._shared.leases.fence(place.thread)
+        run.addressed = id is not None
+        same = served.digest == target.digest and not target.found.lost
+        if same and target.record is None:
+            # Nothing refers to what is stored of it: the next checkpoint brings it all again.
+            run.apart = True
+            for chunk in record.chunks().values():
+                chunk.no = next(self._shared.numbers)
+        if id is None and not same:
+            run.head = b"" if target.found.lost else target.digest
+        marks: dict[str, Any] = {}
+        if found.rule.decision is Decision.FALL_BACK:
+            run.degraded = FELL_BACK
+            marks[FELL_BACK_MARK] = target.id
+        made = self._reader.tuple_of(record, served.batches, serializer, run, id is None, marks)
+        # What is served instead may be old, or in a newer shape, like any other.
+        evidence = self._recovery.sound(Tiers.COMPARED, record, made)
+        if recovery.decide(evidence).decision is Decision.REFUSE:
+            raise newer(place, record.id, record)
+        if evidence.age is Age.OLD:
+            made.metadata[AGED_MARK] = True  # type: ignore[literal-required]
+        return made
 
     async def _get_one(
         self, serializer: Serializer, place: Place, id: str
@@ -96,11 +168,22 @@ class Engine:
         batches = self._reader.batches(place, found.writes, found.chunks)
         return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
 
-    async def _get_head(self, serializer: Serializer, place: Place) -> CheckpointTuple | None:
+    async def give_up(self, place: Place, found: Examined) -> None:
+        """Goes on without what the hot tier alone held, and what is damaged there."""
+        assert found.view is not None
+        assert found.given_up is not None
+        self._arbiter.report(place, found.view, "what Redis alone held is damaged; accepted")
+        await self._flusher.give_up(place, found.given_up)
+
+    async def _get_head(
+        self, serializer: Serializer, place: Place, lost: bool = False
+    ) -> CheckpointTuple | None:
         most = self._copies.served_from
         for _ in range(TRIES):
             held = self._shared.heads.digest(place)
             view = await self._arbiter.view(place, held, most)
+            if lost:
+                view = replace(view, lost=True)
             if view.verdict is Verdict.NOBODY:
                 return self._stale(serializer, place, view)
             if view.verdict in (Verdict.HOT, Verdict.UNVERIFIED):
@@ -121,8 +204,8 @@ class Engine:
     async def _durable_record(self, place: Place, found: Found) -> tuple[Record, Found] | None:
         """The record of a durable head that was found, from wherever it is held; None to look
         again."""
-        if found.row is not None:
-            return self._reader.record(place, found.row, found.chunks), found
+        if found.row is not None or found.lost:
+            return self._reader.head(place, found), found
         digest = found.head.digest
         record = self._shared.heads.get(place, digest)
         if record is None:
@@ -135,7 +218,7 @@ class Engine:
         whole = await self._durable.read(place, None, b"", None)
         if whole is None or whole.row is None or whole.ahead != found.ahead:
             return None  # deleted, or another spell began meanwhile
-        record = self._reader.record(place, whole.row, whole.chunks)
+        record = self._reader.head(place, whole)
         own = [whole.chunks[no] for no in dict.fromkeys(whole.row.numbers)]
         await self._copies.fill(place, whole.row, own, record.size)
         return record, whole
@@ -174,8 +257,9 @@ class Engine:
         run.degraded = HOT_LOST if view.lost else QUEUED if _is_unguarded(view) else None
         run.fence = self._shared.leases.fence(place.thread)
         unverified = view.verdict is Verdict.UNVERIFIED
-        marks = {"durable_state_unverified": True} if unverified else None
+        marks = {UNVERIFIED_MARK: True} if unverified else {}
         result = self._reader.tuple_of(record, batches, serializer, run, True, marks)
+        self._weigh(place, view, Candidate(record, digest, rows, tuple(batches), "", result))
         self._shared.heads.put(place, record, digest, batches)
         return result
 
@@ -192,8 +276,26 @@ class Engine:
         record, batches, digest = seen
         run = Run(place, record.id, record, digest)
         run.fence = self._shared.leases.fence(place.thread)
-        marks = {"durable_state_stale": True}
-        return self._reader.tuple_of(record, batches, serializer, run, True, marks)
+        result = self._reader.tuple_of(record, batches, serializer, run, True, {STALE_MARK: True})
+        self._weigh(place, view, Candidate(record, digest, (), tuple(batches), "process", result))
+        return result
+
+    def _weigh(self, place: Place, view: View, served: Candidate) -> None:
+        """Decides on a sound head, and marks it if it is stale.
+
+        Raises:
+            EvolutionError: if it is in a newer shape than this code has.
+        """
+        unsure = view.verdict in (Verdict.UNVERIFIED, Verdict.NOBODY)
+        tiers = Tiers.PARTLY if unsure else Tiers.COMPARED
+        evidence = self._recovery.sound(tiers, served.record, served.seen)
+        decision = recovery.decide(evidence).decision
+        if decision is Decision.REFUSE:
+            raise newer(place, served.record.id, served.record)
+        if decision is Decision.RESUME_STALE:
+            if evidence.age is Age.OLD:
+                served.seen.metadata[AGED_MARK] = True  # type: ignore[literal-required]
+            self._teller.hook(place, self._recovery.as_served(place, view, evidence, served))
 
     # -- list and history --------------------------------------------------------------------
 
@@ -209,9 +311,7 @@ class Engine:
             listing = replace(listing, settled=True)
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
-            rows, out = await settled(
-                partial(self._page, serializer, replace(listing, limit=asked))
-            )
+            rows, out = await self._settled_page(serializer, replace(listing, limit=asked))
             if not rows:
                 return
             yield out
@@ -219,8 +319,19 @@ class Engine:
             listing = replace(listing, after=(thread.key, row.ns, row.seq))
             left = None if left is None else left - len(out)
 
-    async def _page(
+    async def _settled_page(
         self, serializer: Serializer, listing: Listing
+    ) -> tuple[Sequence[tuple[Thread, RecordRow]], Sequence[CheckpointTuple]]:
+        """A page; if something of it is damaged, and the policy says so, without that."""
+        try:
+            return await settled(partial(self._page, serializer, listing))
+        except CorruptionError:
+            if not self._shared.policy.falls_back:
+                raise
+        return await self._page(serializer, listing, sparing=True)
+
+    async def _page(
+        self, serializer: Serializer, listing: Listing, sparing: bool = False
     ) -> tuple[Sequence[tuple[Thread, RecordRow]], Sequence[CheckpointTuple]]:
         page = await self._durable.page(listing)
         begins = listing.after is None and not listing.settled
@@ -231,9 +342,20 @@ class Engine:
         parsed: dict[int, Chunk] = {}
         for thread, row in page.rows:
             place = Place(thread, row.ns)
-            record = self._reader.record(place, row, page.chunks, parsed)
             found = page.writes.get((row.ns, row.id), ())
-            batches = self._reader.batches(place, found, page.chunks)
+            try:
+                record = self._reader.record(place, row, page.chunks, parsed)
+                if sparing:
+                    sound, bad = self._reader.sound_batches(place, found, page.chunks)
+                    batches = [batch for _, batch in sound]
+                    await self._teller.left_out(place, row, bad)
+                else:
+                    batches = self._reader.batches(place, found, page.chunks)
+            except CorruptionError as error:
+                if not sparing:
+                    raise
+                await self._teller.left_out(place, row, [(None, error.detail)])
+                continue
             out.append(self._reader.tuple_of(record, batches, serializer, None, False))
         return page.rows, out
 

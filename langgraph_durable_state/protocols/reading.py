@@ -15,7 +15,7 @@ from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import Tagged
 from ..errors import CorruptionError, EvolutionError
-from ..words import NULL_TASK_ID, ChunkRow, Place, RecordRow, Thread, WriteRow
+from ..words import NULL_TASK_ID, ChunkRow, Found, Place, RecordRow, Thread, WriteRow
 from .runs import Run, tagged
 
 
@@ -76,6 +76,22 @@ class Reader:
         except Unsound as found:
             raise corrupt(place, row.id, self._named(place, row, rows, found)) from found
 
+    def head(self, place: Place, found: Found) -> Record:
+        """The record of a head that was found whole.
+
+        Raises:
+            CorruptionError: as `record`, or if the head does not name what is stored.
+        """
+        if found.lost:
+            raise corrupt(place, found.head.id, Unsound(None, "its namespace has no head any more"))
+        row = found.row
+        if row is None or not row.record:
+            raise corrupt(place, found.head.id, Unsound(None, "the head's record is missing"))
+        record = self.record(place, row, found.chunks)
+        if row.digest != found.head.digest:
+            raise corrupt(place, row.id, Unsound(None, "the head was made from another content"))
+        return record
+
     def _named(
         self, place: Place, row: RecordRow, rows: Mapping[int, ChunkRow], found: Unsound
     ) -> Unsound:
@@ -93,6 +109,18 @@ class Reader:
         except Exception:
             return found
         return Unsound(name, found.detail) if name is not None else found
+
+    def sound_batches(
+        self, place: Place, rows: Iterable[WriteRow], chunks: Mapping[int, ChunkRow]
+    ) -> tuple[list[tuple[WriteRow, Batch]], list[tuple[WriteRow, str]]]:
+        """The rows whose write batches are what was written, and the others with what was found."""
+        sound, bad = [], []
+        for row in rows:
+            try:
+                sound.append((row, self.batches(place, [row], chunks)[0]))
+            except CorruptionError as error:
+                bad.append((row, error.detail))
+        return sound, bad
 
     def batches(
         self, place: Place, rows: Iterable[WriteRow], chunks: Mapping[int, ChunkRow]

@@ -104,7 +104,7 @@ class Writer:
         actor = run or (loaded if loaded is not None and loaded.addressed else None)
         if actor is not None:
             self._shared.register.started(actor, asked.place, asked.id)
-        parent = self._known_parent(run, asked)
+        parent = self._known_parent(run, loaded, asked)
         if parent is None and asked.parent is not None:
             # A fork of a checkpoint that this process has not seen lately.
             asked = asked.frozen(serializer)
@@ -124,6 +124,8 @@ class Writer:
             self._shared.blobs,
             hot,
         ).under(fence)
+        if position.run is not None and position.run.apart:
+            made = made.anew(self._shared.blobs)
         await self._store(made, serializer, hot, self._must_be_durable(asked.config))
         return config_of(asked.place, asked.id, None)
 
@@ -136,9 +138,11 @@ class Writer:
         """Whether Postgres has to have what is acknowledged."""
         return not self._policy.write_behind or exits(config)
 
-    def _known_parent(self, run: Run | None, asked: Request) -> Known | None:
+    def _known_parent(self, run: Run | None, loaded: Run | None, asked: Request) -> Known | None:
         if asked.parent is None:
             return None
+        if run is None and loaded is not None and loaded.apart:
+            run = loaded
         if run is not None and run.at == asked.parent and run.record is not None:
             return Known(run.record, run.digest)
         return self._shared.recent.get((asked.place, asked.parent))

@@ -16,6 +16,7 @@ from langgraph_durable_state import (
     Health,
     LeaseHeldError,
     LeaseLostError,
+    RecoveryReport,
     UnavailableError,
     ValueRefusedError,
     arerun_on_conflict,
@@ -38,7 +39,14 @@ def observer(event: Event) -> None:
     assert_type((event.kind == "tier_down", event.tier, event.at), tuple[bool, str | None, float])
 
 
+def hook(report: RecoveryReport) -> None:
+    assert_type((report.checkpoint, report.age), tuple[str | None, float | None])
+
+
 DurableSaver("", observer=observer)
+DurableSaver("", on_corrupt="raise", stale_after=60, on_recovery=hook)
+assert_type(saver.recover(config), RecoveryReport)
+assert_type(saver.fork_from(saver.recover(config)), RunnableConfig)
 health = saver.health()
 assert_type(health, Health)
 assert_type((health.ok, health.outbox_depth), tuple[bool, int | None])
@@ -61,6 +69,8 @@ async def aanswer() -> int:
         async with also_opened.alease("t") as held:
             held.check()
         assert_type(await also_opened.ahealth(), Health)
+        report = await also_opened.arecover(config)
+        assert_type(await also_opened.afork_from(report), RunnableConfig)
     return 1
 
 
@@ -88,4 +98,5 @@ DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
 DurableSaver(5)  # type: ignore[arg-type]
 saver.lease("t", 5)  # type: ignore[call-arg]
 DurableSaver("", observer=lambda: None)  # type: ignore[arg-type, misc]
+DurableSaver("", on_corrupt="ignore")  # type: ignore[arg-type]
 DurableSaver("", colour="red")  # type: ignore[call-arg]

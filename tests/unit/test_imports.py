@@ -14,7 +14,7 @@ ROOT = Path(langgraph_durable_state.__file__).parent
 PACKAGE = ROOT.name
 
 LAYERS = [
-    "words errors events health",
+    "words errors events health recovery",
     "decisions",
     "ports",
     "tiers",
@@ -90,6 +90,7 @@ def test_the_public_names() -> None:
         "Health",
         "LeaseHeldError",
         "LeaseLostError",
+        "RecoveryReport",
         "StateLostError",
         "UnavailableError",
         "UsageError",
