@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from . import __version__
+from . import __version__, cli_integrity
 from .errors import (
     ConflictError,
     CorruptionError,
@@ -224,6 +224,7 @@ def _app() -> "typer.Typer":
         else:
             typer.echo("nothing is lost of a thread of this name and tenant, if there is one")
 
+    cli_integrity.add_to(app)
     return app
 
 
