@@ -32,6 +32,7 @@ LEAST: Mapping[type[Stored], int] = {
     # end), writes too; prune 5 (heads, chain, the removal and its answer). Without crashes and
     # failures parts of a and b steps interleave in at least comb(a + b, a) ways.
     scenarios.TwoPuts: 146,
+    scenarios.TwoPutsOnDamage: 146,
     scenarios.TwoFirstPuts: 146,
     scenarios.TwoPutsOfOneProcess: 146,
     scenarios.ForkBesidePut: comb(6, 3),
