@@ -28,6 +28,9 @@ RECORD_FORMAT = 1
 _NONE, _ZSTD_1, _LZ4 = 0, 1, 2
 _METHODS: Mapping[Compression, int] = {"none": _NONE, "zstd": _ZSTD_1, "lz4": _LZ4}
 
+_DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
+"""What reading fails with if something else is there than was written."""
+
 COMPRESS_FROM = 64
 """Bytes; below this a frame eats what it saves."""
 
@@ -312,7 +315,7 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
             None if consumed is None else _split(consumed),
         )
         actual = record.digest()
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except _DAMAGE as error:
         raise Unsound(None, f"the record cannot be read ({error})") from error
     if actual != row.digest:
         raise Unsound(None, "the record's digest does not match its content")
@@ -337,7 +340,7 @@ def channels_present(row: RecordRow, blobs: Blobs) -> dict[str, tuple[int, ...]]
             n = _count(entry)
             out[decoded(entry[0])] = row.numbers[at : at + n]
             at += n
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except _DAMAGE as error:
         raise Unsound(None, f"the manifest cannot be read ({error})") from error
     return out
 
@@ -394,7 +397,7 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     try:
         entries = ormsgpack.unpackb(content)
         writes = _channels(entries, lambda _: None, row.numbers, chunks)
-    except (ValueError, TypeError, IndexError, KeyError) as error:
+    except _DAMAGE as error:
         raise Unsound(None, f"writes of task {row.task} cannot be read ({error})") from error
     chunk_digests = [p.chunk.digest for write in writes for p in write.pieces]
     mark = digests.of_write(

@@ -179,6 +179,16 @@ def pack_write(row: WriteRow, chunks: tuple[ChunkRow, ...]) -> bytes:
     return row.digest + ormsgpack.packb(fields)
 
 
+def damaged_write(name: bytes, data: bytes) -> WriteRow | None:
+    """A row of pending writes that cannot be read, as one that nothing proves; None if not even
+    its name can be."""
+    try:
+        id, task, slot = (part.decode() for part in name.split(b"\x00"))
+        return WriteRow(id, task, int(slot), "", 0, b"", data, ())
+    except _DAMAGE:
+        return None
+
+
 def read_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]]:
     """The inverse of `write_field` and `pack_write`.
 

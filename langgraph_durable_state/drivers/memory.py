@@ -481,8 +481,9 @@ def _digest(stored: Checkpoint | None) -> Digest | None:
 
 
 def _beheaded(rows: Rows, ns: str) -> Found | None:
-    """What is left of a namespace without a head; one without an entry is being copied."""
-    newest = rows.newest(ns) if rows.thread is not None else None
+    """What is left of a namespace without a head; a thread without an entry and heads is being
+    copied."""
+    newest = rows.newest(ns) if rows.thread is not None or rows.heads else None
     if newest is None:
         return None
     return Found(Head(newest.id, newest.seq, newest.digest), None, (), {}, (), lost=True)
@@ -494,7 +495,7 @@ def _bare(place: Place, head: Head) -> RecordRow:
 
 
 def _withheld(stored: Checkpoint, held: Digest, most: int | None) -> bool:
-    return stored.row.digest == held or (most is not None and stored.size > most)
+    return (bool(held) and stored.row.digest == held) or (most is not None and stored.size > most)
 
 
 def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:

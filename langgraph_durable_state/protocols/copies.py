@@ -99,6 +99,8 @@ class Copies:
             copy = await self._hot.fetch(place, digest)
         except UnavailableError:
             return Elsewhere.DOWN, None
+        except Unsound:
+            return Elsewhere.BAD, None
         record = self.proven(place, *copy, digest) if copy is not None else None
         return (Elsewhere.BAD if record is None else Elsewhere.GOOD), record
 

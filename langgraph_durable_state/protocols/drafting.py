@@ -203,6 +203,7 @@ def draft(
     known = _referable(base, against if covered and not hot else None)
     weaver = Weaver(serializer, numbers, known, against.flying)
     channels = _woven(weaver, asked, base)
+    needed = () if run is None else tuple(d for d in consumed or () if d not in run.unstored)
     metadata = merged_metadata(asked.config, asked.metadata)
     if run is not None and run.degraded:
         metadata[DEGRADED] = run.degraded
@@ -233,7 +234,7 @@ def draft(
         base=digest,
         covered=covered,
         base_numbers=codec.numbers_of(base.channels) if base is not None else None,
-        consumed=consumed or () if stance.claim is Claim.HEAD else (),
+        consumed=needed if stance.claim is Claim.HEAD else (),
     )
     return Draft(put, record, parent, run)
 

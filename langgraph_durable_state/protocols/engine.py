@@ -125,6 +125,7 @@ class Engine:
         run = Run(place, record.id, record, served.digest, loaded=loaded, hot=hot)
         run.fence = self._shared.leases.fence(place.thread)
         run.addressed = id is not None
+        run.unstored = served.unstored
         same = served.digest == target.digest and not target.found.lost
         if same and target.record is None:
             # Nothing refers to what is stored of it: the next checkpoint brings it all again.
@@ -216,9 +217,10 @@ class Engine:
 
     async def _whole_head(self, place: Place, found: Found) -> tuple[Record, Found] | None:
         whole = await self._durable.read(place, None, b"", None)
-        if whole is None or whole.row is None or whole.ahead != found.ahead:
+        if whole is None or not whole.head.digest or whole.ahead != found.ahead:
             return None  # deleted, or another spell began meanwhile
         record = self._reader.head(place, whole)
+        assert whole.row is not None
         own = [whole.chunks[no] for no in dict.fromkeys(whole.row.numbers)]
         await self._copies.fill(place, whole.row, own, record.size)
         return record, whole

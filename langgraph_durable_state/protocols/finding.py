@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,7 +16,20 @@ from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, DurableStateError, EvolutionError, UnavailableError
 from ..ports import Durable, Outbox
 from ..recovery import Damage
-from ..words import Digest, Entry, Found, Head, Listing, Place, Put, RecordRow, WriteRow
+from ..words import (
+    ChunkRow,
+    Digest,
+    Entry,
+    Found,
+    Head,
+    HotFound,
+    Listing,
+    Phase,
+    Place,
+    Put,
+    RecordRow,
+    WriteRow,
+)
 from . import history
 from .arbiter import View
 from .copies import Copies
@@ -44,6 +57,8 @@ class Candidate:
     tier: str
     seen: CheckpointTuple
     """As somebody sees it who looks it up by its id."""
+    unstored: tuple[Digest, ...] = ()
+    """Digests of writes that Postgres does not have right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +87,47 @@ class Target:
         return Damage(self.tier, self.id, self.what, of + self.why)
 
 
+Slot = tuple[str, int]
+"""A task, and which of its rows of writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The writes against one checkpoint that one tier has: all rows, the sound ones read, and what
+    was found of the others."""
+
+    tier: str
+    rows: tuple[WriteRow, ...]
+    sound: Mapping[Slot, tuple[WriteRow, Batch]]
+    bad: Mapping[Slot, tuple[WriteRow, str]]
+
+    def damage(self, right: Mapping[Slot, object]) -> list[Damage]:
+        """What is damaged here; `right` are those of which a sound row was found."""
+        return [
+            Damage(self.tier, row.id, "write", why, row.task, slot in right)
+            for slot, (row, why) in self.bad.items()
+        ]
+
+
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """The writes against one checkpoint that either tier has, the sound ones and the others."""
+    """The writes against one checkpoint: the sound ones, each from a tier that has it so.
+
+    ``spoilt`` tells whether one that a read would take is damaged, ``lost`` whether no tier has it
+    right; ``down`` if a tier could not be asked. ``unstored`` are the digests of those that Redis
+    alone has right.
+    """
 
     sound: tuple[tuple[WriteRow, Batch], ...]
-    damage: tuple[Damage, ...]
-    down: bool
+    damage: tuple[Damage, ...] = ()
+    spoilt: bool = False
+    lost: bool = False
+    down: bool = False
+    unstored: tuple[Digest, ...] = ()
 
     @property
     def elsewhere(self) -> Elsewhere:
-        if all(one.repairable for one in self.damage):
+        if not self.lost:
             return Elsewhere.GOOD
         return Elsewhere.DOWN if self.down else Elsewhere.BAD
 
@@ -220,31 +265,42 @@ class Finder:
 
     async def writes(self, place: Place, target: Target, view: View | None) -> Writes:
         """The writes against what was asked for, each from a tier that has it sound."""
-        hot = view.hot if view is not None else None
-        rows, chunks = target.found.writes, target.found.chunks
-        sound, bad = self._reader.sound_batches(place, rows, chunks)
-        down = view is not None and view.hot is None and view.mark is not None
-        if hot is None and bad and self._outbox is not None and self._shared.policy.asks_hot:
-            try:
-                hot = await self._outbox.peek(place, b"")
-            except UnavailableError:
-                down = True
-        hot_rows = [row for row in hot.writes if row.id == target.id] if hot is not None else []
-        hot_chunks = hot.write_chunks if hot is not None else {}
-        hot_sound, hot_bad = self._reader.sound_batches(place, hot_rows, hot_chunks)
-        if target.tier == "redis" and hot_bad and view is not None and view.down is None:
+        found = target.found
+        durable = self._side("postgres", place, found.writes, found.chunks)
+        held, down = await self._hot_writes(place, view, bool(durable.bad))
+        rows = [row for row in held.writes if row.id == target.id] if held is not None else []
+        hot = self._side("redis", place, rows, held.write_chunks if held is not None else {})
+        if target.tier == "redis" and hot.bad and view is not None and view.down is None:
             page = await self._durable.rest(place, [target.id], (), ())
-            rows = page.writes.get((place.ns, target.id), ())
-            sound, _ = self._reader.sound_batches(place, rows, page.chunks)
-        down = down or (bool(hot_bad) and view is not None and view.down is not None)
-        have = {_name(row): (row, batch) for row, batch in (*hot_sound, *sound)}
-        chosen = tuple(have[_name(r)] for r in united(rows, hot_rows) if _name(r) in have)
-        damage = [
-            Damage(tier, target.id, "write", why, row.task, _name(row) in have)
-            for tier, found in (("postgres", bad), ("redis", hot_bad))
-            for row, why in found
-        ]
-        return Writes(chosen, tuple(damage), down)
+            stored = page.writes.get((place.ns, target.id), ())
+            durable = self._side("postgres", place, stored, page.chunks)
+        live = view is not None and view.spell is not None and view.spell.phase is Phase.OPEN
+        return _chosen(durable, hot, live, down or (view is not None and view.down is not None))
+
+    async def _hot_writes(
+        self, place: Place, view: View | None, needed: bool
+    ) -> tuple[HotFound | None, bool]:
+        """What the hot tier has of a namespace, and whether it should have been asked and could
+        not be."""
+        if view is not None and view.hot is not None:
+            return view.hot, False
+        if self._outbox is None or not needed or not self._shared.policy.asks_hot:
+            return None, False
+        try:
+            return await self._outbox.peek(place, b""), False
+        except UnavailableError:
+            return None, True
+
+    def _side(
+        self, tier: str, place: Place, rows: Sequence[WriteRow], chunks: Mapping[int, ChunkRow]
+    ) -> Side:
+        sound, bad = self._reader.sound_batches(place, rows, chunks)
+        return Side(
+            tier,
+            tuple(rows),
+            {_slot(row): (row, batch) for row, batch in sound},
+            {_slot(row): (row, why) for row, why in bad},
+        )
 
     def candidate(
         self,
@@ -263,7 +319,7 @@ class Finder:
         batches = tuple(batch for _, batch in writes.sound) if batches is None else tuple(batches)
         seen = self._reader.tuple_of(record, batches, serializer, None, False)
         rows = tuple(row for row, _ in writes.sound)
-        return Candidate(record, digest, rows, batches, tier, seen)
+        return Candidate(record, digest, rows, batches, tier, seen, writes.unstored)
 
     # -- ancestors ---------------------------------------------------------------------------
 
@@ -335,8 +391,32 @@ def replayed(record: Record, seen: CheckpointTuple) -> set[str]:
     return retention.replayed_channels(dict(seen.metadata), versions, record.by_name())
 
 
-def _name(row: WriteRow) -> tuple[str, int, Digest]:
-    return row.task, row.slot, row.digest
+def _slot(row: WriteRow) -> Slot:
+    return row.task, row.slot
+
+
+def _chosen(durable: Side, hot: Side, live: bool, down: bool) -> Writes:
+    """Of each row that a read would take the sound one; where that is damaged, the other tier's.
+
+    What Redis holds of a special channel may be later than what Postgres has, while it is `live`.
+    """
+    right: dict[Slot, tuple[WriteRow, Batch]] = {}
+    spoilt = lost = False
+    for row in united(durable.rows, hot.rows):
+        slot = _slot(row)
+        own, other = (durable, hot) if row in durable.rows else (hot, durable)
+        if slot in own.sound:
+            right[slot] = own.sound[slot]
+            continue
+        spoilt = True
+        found = other.sound.get(slot)
+        if found is not None and (row.slot >= 0 or not live or found[0].digest == row.digest):
+            right[slot] = found
+        else:
+            lost = True
+    damage = (*durable.damage(right), *hot.damage(right))
+    unstored = tuple(row.digest for slot, (row, _) in right.items() if slot in durable.bad)
+    return Writes(tuple(right.values()), damage, spoilt, lost, down, unstored)
 
 
 def detail_of(error: DurableStateError) -> str:

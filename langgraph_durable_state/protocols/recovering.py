@@ -42,12 +42,6 @@ from .finding import SERVES_HOT, Candidate, Finder, Target, Writes, detail_of
 from .reading import corrupt
 from .shared import Shared
 
-ENTRIES = 1_000
-"""Of an outbox, that are looked at: what a saver lets it hold unless told otherwise."""
-
-STEP = 16
-"""Checkpoints looked for at once where an ancestor's own record does not tell its parent."""
-
 
 @dataclass(frozen=True, slots=True)
 class Examined:
@@ -131,7 +125,7 @@ class Recovery:
         seen = self._shared.heads.last(place) if view.verdict is Verdict.NOBODY else None
         if seen is not None:
             record, batches, digest = seen
-            writes = Writes((), (), down=True)
+            writes = Writes(())
             last = self._finder.candidate(serializer, record, digest, writes, "process", batches)
             return self.as_served(place, view, self.sound(tiers, record, last.seen), last)
         made = await self._decided(serializer, place, view.found, view, thorough)
@@ -202,7 +196,7 @@ class Recovery:
         writes = await self._finder.writes(place, target, view)
         damage += writes.damage
         repaired = evidence.state is State.DAMAGED and writes.elsewhere is Elsewhere.GOOD
-        if writes.damage and not repaired:
+        if writes.spoilt and not repaired:
             evidence = replace(evidence, state=State.SPOILT, elsewhere=writes.elsewhere)
         elif evidence.state is State.NOTHING:
             evidence = self.sound(evidence.tiers, record, None)

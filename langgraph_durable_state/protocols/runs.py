@@ -51,6 +51,7 @@ class Run:
         apart: what is stored of `record` is damaged, so that nothing may refer to it.
         addressed: the run was started at a checkpoint given by id, so it forks freely.
         loaded: digests of the pending writes loaded with `at`.
+        unstored: those of them that Postgres does not have right, and need not have.
         writes: what this run has written, by checkpoint.
         conflict: set once the run has lost, or its lease has been.
         hot: the hot tier has, or may have, what this run stands on and Postgres has not.
@@ -66,6 +67,7 @@ class Run:
     apart: bool = False
     addressed: bool = False
     loaded: tuple[Digest, ...] = ()
+    unstored: tuple[Digest, ...] = ()
     writes: dict[str, Against] = field(default_factory=dict)
     conflict: ConflictError | LeaseLostError | None = None
     hot: bool = False
@@ -85,7 +87,7 @@ class Run:
         if record.parent is not None:
             self.writes.pop(record.parent, None)
         self.at, self.record, self.digest, self.loaded = record.id, record, digest, ()
-        self.head, self.apart = None, False
+        self.head, self.apart, self.unstored = None, False, ()
 
     def against(self, id: str) -> Against:
         """This run's writes against a checkpoint."""

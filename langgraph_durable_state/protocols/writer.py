@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..decisions import keys
+from ..decisions import digest, keys
 from ..decisions.serializing import Serializer
 from ..errors import (
     ConflictError,
@@ -54,6 +54,9 @@ from .reading import config_of
 from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
 from .settling import Settler
 from .shared import Known, Shared
+
+_SIZES = (0, digest.SIZE)
+"""Of the digest of a head, or of none."""
 
 
 class Writer:
@@ -132,6 +135,8 @@ class Writer:
     def _prefers_hot(self, run: Run | None, config: Mapping[str, Any]) -> bool:
         if self._behind is None:
             return False
+        if run is not None and run.head is not None and len(run.head) not in _SIZES:
+            return False  # the hot tier cannot compare a head's digest that was cut off
         return (run is not None and run.hot) or not self._must_be_durable(config)
 
     def _must_be_durable(self, config: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from ..errors import CorruptionError
 from ..ports import Scripts
 from ..words import (
     Answer,
+    ChunkRow,
     Cold,
     Digest,
     Entry,
@@ -35,6 +36,7 @@ from ..words import (
     Thread,
     Unfit,
     Won,
+    WriteRow,
 )
 from .postgres import differing_slot
 from .redis import SPELL, field, fields, read_copy
@@ -147,9 +149,12 @@ class RedisOutbox:
     async def peek(self, place: Place, held: Digest) -> HotFound:
         answer = await self._scripts.call("peek", self._of_place(place), [held])
         spell, digest, copy, writes = answer
-        row, chunks = read_copy(place.ns, copy) if copy else (None, {})
+        try:
+            row, chunks = read_copy(place.ns, copy) if copy else (None, {})
+        except Unsound:
+            row, chunks = None, {}  # as if it were gone: what is not whole serves nobody
         named = zip(writes[::2], writes[1::2], strict=True)
-        pairs = [outgoing.read_write(name, data) for name, data in named]
+        pairs = [pair for name, data in named if (pair := _hot_write(name, data)) is not None]
         own = {c.no: c for _, sent in pairs for c in sent}
         return HotFound(_spell(spell), digest, row, chunks, tuple(row for row, _ in pairs), own)
 
@@ -256,6 +261,15 @@ def _unreadable(thread: Thread, found: Unsound) -> CorruptionError:
         channel=None,
         detail=found.detail,
     )
+
+
+def _hot_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]] | None:
+    """A row of pending writes with its chunks; one that is damaged is found so when it is read."""
+    try:
+        return outgoing.read_write(name, data)
+    except Unsound:
+        row = outgoing.damaged_write(name, data)
+        return (row, ()) if row is not None else None
 
 
 def _is_readable(data: bytes) -> bool:

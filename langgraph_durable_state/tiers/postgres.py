@@ -203,7 +203,7 @@ class PostgresTier(PostgresLeases, PostgresEvents):
         )
         found = await self._sql.fetch("list_thread", params)
         rows = [
-            RecordRow(ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
+            RecordRow(ns, id, parent, seq, digest, record, _unpacked(chunks), refused)
             for _, ns, id, parent, seq, digest, record, chunks, refused, _ in found
         ]
         ids = [(row.ns, row.id) for row in rows]
@@ -231,7 +231,7 @@ class PostgresTier(PostgresLeases, PostgresEvents):
         for ns, id, task, slot, path, n, digest, data, chunks in await self._sql.fetch(
             "writes", params
         ):
-            row = WriteRow(id, task, slot, path, n, digest, data, keys.unpacked(chunks))
+            row = WriteRow(id, task, slot, path, n, digest, data, _unpacked(chunks))
             found[ns, id].append(row)
         return {where: tuple(rows) for where, rows in found.items()}
 
@@ -247,7 +247,7 @@ class PostgresTier(PostgresLeases, PostgresEvents):
     async def chain(self, place: Place, id: str, limit: int) -> list[RecordRow]:
         rows = await self._sql.fetch("chain", (place.thread.key, place.ns, id, limit))
         return [
-            RecordRow(place.ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
+            RecordRow(place.ns, id, parent, seq, digest, record, _unpacked(chunks), refused)
             for id, parent, seq, digest, record, chunks, refused in rows
         ]
 
@@ -418,17 +418,33 @@ def differing_slot(digest: Digest) -> int:
 
 def _names(tenant: bytes | None, id: bytes | None) -> tuple[str, str]:
     """The names of a thread; empty while it has no entry."""
-    return keys.decoded(tenant or b""), keys.decoded(id or b"")
+    return _decoded(tenant or b""), _decoded(id or b"")
 
 
 def _thread(row: Sequence[Any]) -> Thread:
     key, tenant, id, user, session = row[:5]
-    owners = (None if o is None else keys.decoded(o) for o in (user, session))
-    return Thread(keys.decoded(tenant), keys.decoded(id), key, *owners)
+    owners = (None if o is None else _decoded(o) for o in (user, session))
+    return Thread(_decoded(tenant), _decoded(id), key, *owners)
+
+
+def _decoded(name: bytes) -> str:
+    """A name; one that is damaged is shown as far as it can be, and fits no digest."""
+    try:
+        return keys.decoded(name)
+    except UnicodeDecodeError:
+        return name.decode(errors="replace")
 
 
 def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:
     return {no for row in rows for no in row.numbers}
+
+
+def _unpacked(data: bytes) -> tuple[int, ...]:
+    """Chunk numbers; none if they are damaged, which then do not fit what they belong to."""
+    try:
+        return keys.unpacked(data)
+    except ValueError:
+        return ()
 
 
 def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
@@ -438,11 +454,10 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     chunks = {}
     writes = []
     ahead = None
-    lost = False
     for kind, a, b, c, d, e, f, g, h, i, j, k in rows:
         if kind == 0:
             head, ahead = Head(b, a, c), k
-            numbers = keys.unpacked(i) if i is not None else ()
+            numbers = _unpacked(i) if i is not None else ()
             if h is not None:
                 row = RecordRow(ns, d, e, f, g, h, numbers, j)
             elif d is None and c:
@@ -450,15 +465,13 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
         elif kind == 1:
             chunks[a] = ChunkRow(a, c, h)
         elif kind == 3:
-            head, lost = Head(b, a, c), True
+            return Found(Head(b, a, c), None, (), {}, (), lost=True)
         else:
             writes.append((a, b, c, d, f, h, i))
     if head is None:
         return None
-    found = [
-        WriteRow(head.id, b, a, d, f, c, h, keys.unpacked(i)) for a, b, c, d, f, h, i in writes
-    ]
-    return Found(head, row, numbers, chunks, tuple(found), ahead, lost)
+    found = [WriteRow(head.id, b, a, d, f, c, h, _unpacked(i)) for a, b, c, d, f, h, i in writes]
+    return Found(head, row, numbers, chunks, tuple(found), ahead)
 
 
 def _seen(

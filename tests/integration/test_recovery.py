@@ -54,6 +54,9 @@ DAMAGE = {
     f" WHERE {OF_HEAD}",
     "its digest": f"UPDATE {TABLE}.checkpoint c SET digest = {FLIP.format('digest')}"
     f" WHERE {OF_HEAD}",
+    "its digest is empty": f"UPDATE {TABLE}.checkpoint c SET digest = '' WHERE {OF_HEAD}",
+    "its chunk numbers are cut off": f"UPDATE {TABLE}.checkpoint c"
+    f" SET chunks = substring(chunks FROM 1 FOR greatest(length(chunks) - 1, 0)) WHERE {OF_HEAD}",
     "its chunk numbers": f"UPDATE {TABLE}.checkpoint c SET chunks = '' WHERE {OF_HEAD}",
     "a byte of a chunk": f"UPDATE {TABLE}.chunk SET data = {FLIP.format('data')}"
     f" WHERE {CHUNK_OF_HEAD}",
@@ -65,7 +68,7 @@ DAMAGE = {
     " WHERE c.ns = '' ORDER BY c.seq LIMIT 1)",
 }
 
-POINTERS = {"its digest", "the head names another"}
+POINTERS = {"its digest", "its digest is empty", "the head names another"}
 """What is damaged there only points to the state, which the head's digest proves."""
 
 damages = pytest.mark.parametrize("damage", DAMAGE)
@@ -167,6 +170,30 @@ async def test_a_damaged_hot_copy_is_never_served(hot_store: Store) -> None:
         assert values_of(await saver.get_tuple(at())) == HEAD
         assert heard.kinds == ["damaged"]
         assert client.hgetall(name) == before
+
+
+COPY_FIELDS = ["digest", "seq", "id", "parent", "record", "numbers"]
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff\xfe\xfd"])
+@pytest.mark.parametrize("field", COPY_FIELDS)
+async def test_whatever_a_hot_copy_lacks_postgres_is_read(
+    hot_store: Store, field: str, value: bytes | None
+) -> None:
+    await stored(hot_store)
+    with redis.Redis.from_url(hot_store.redis_url) as client:
+        (name,) = client.keys()  # type: ignore[misc]
+        if value is None:
+            client.hdel(name, field)
+        else:
+            client.hset(name, field, value)
+    saver = hot_store.saver()
+    assert (await saver.recover(at())).decision == "resume"
+    assert values_of(await saver.get_tuple(at())) == HEAD
+    hot_store.query(DAMAGE["a byte of the record"])
+    report = await saver.recover(at())
+    assert report.checkpoint is not None
+    assert values_of(await hot_store.saver().get_tuple(at())) in (BEFORE, HEAD)
 
 
 # -- no good tier ----------------------------------------------------------------------------
@@ -317,6 +344,48 @@ async def test_a_head_that_is_gone_is_found(hot_store: Store) -> None:
     now = await hot_store.saver(on_corrupt="raise").get_tuple(at())
     assert id_of(now.config) == id_of(config)
     assert values_of(now) == {**HEAD, "n": 7}
+
+
+async def test_a_head_whose_digest_is_empty_is_no_empty_thread(hot_store: Store) -> None:
+    """It looks like one that is there for a mark only, which it has not."""
+    configs = await stored(hot_store)
+    hot_store.query(f"UPDATE {TABLE}.head SET digest = ''")
+    saver = hot_store.saver()
+    found = await saver.get_tuple(at())
+    assert id_of(found.config) == id_of(configs[3])
+    assert found.metadata["durable_state_fell_back"] == id_of(configs[3])
+    config = await advance(saver, found, {"n": 7})
+    now = await hot_store.saver(on_corrupt="raise").get_tuple(at())
+    assert id_of(now.config) == id_of(config)
+
+
+@pytest.mark.parametrize("policy", ["write_through", "write_behind"])
+@pytest.mark.parametrize("digest", ["substring(digest FROM 1 FOR 7)", FLIP.format("digest")])
+async def test_a_head_with_a_wrong_digest_is_moved_on(
+    hot_store: Store, digest: str, policy: str
+) -> None:
+    """It is what the next put has to find there, be it cut off."""
+    configs = await stored(hot_store)
+    hot_store.query(f"UPDATE {TABLE}.head SET digest = {digest}")
+    hot_store.flush_redis()
+    saver = hot_store.saver(write_policy=policy)
+    found = await saver.get_tuple(at())
+    assert id_of(found.config) == id_of(configs[2])
+    config = await advance(saver, found, {"n": 7})
+    await saver.flush()
+    now = await hot_store.saver(on_corrupt="raise", hot_reads="never").get_tuple(at())
+    assert id_of(now.config) == id_of(config)
+
+
+async def test_names_that_are_damaged_are_no_trouble(hot_store: Store) -> None:
+    """A thread is known by its key; who lists all meets what its digests do not prove."""
+    await stored(hot_store)
+    hot_store.query(f"UPDATE {TABLE}.thread SET id = '\\xff00'")
+    saver = hot_store.saver()
+    assert values_of(await saver.get_tuple(at())) == HEAD
+    assert await saver.list(None) == []
+    with pytest.raises(CorruptionError):
+        await hot_store.saver(on_corrupt="raise").list(None)
 
 
 async def test_a_thread_that_was_never_there_is_new(hot_store: Store) -> None:

@@ -162,3 +162,54 @@ async def test_a_fork_ends_the_spell_first(pair: Pair, policy: dict[str, Any]) -
     assert await saver.fork_from(report) == at()
     await until(lambda: unmarked(pair))
     assert pair.stored() == [id_of(first), id_of(second)]
+
+
+# -- pending writes --------------------------------------------------------------------------
+
+
+def spoil_hot_writes(pair: Pair, task: str) -> None:
+    """What Redis has of a task's writes."""
+    with redis.Redis.from_url(pair.redis.url) as client:
+        held: Any = client.hgetall(hot_key(":writes"))
+        for name, data in held.items():
+            if task.encode() in name:
+                client.hset(hot_key(":writes"), name, data[:-3])
+
+
+@each(BEHINDS)
+async def test_a_damaged_hot_write_is_left_out(pair: Pair, policy: dict[str, Any]) -> None:
+    """As one in Postgres is; the others, and the hot head, are served."""
+    saver = pair.saver(policy)
+    _, second = await in_spell(pair, saver)
+    await saver.put_writes(second, [("c", 5)], "good")
+    await saver.put_writes(second, [("c", 6)], "bad")
+    spoil_hot_writes(pair, "bad")
+    reader = pair.saver(policy)
+    report = await reader.recover(at())
+    assert (report.decision, report.checkpoint, report.tier) == (
+        "fall_back",
+        id_of(second),
+        "redis",
+    )
+    assert [(one.what, one.task) for one in report.damage] == [("write", "bad")]
+    found = await reader.get_tuple(at())
+    assert found.pending_writes == [("good", "c", 5)]
+    assert found.metadata["durable_state_fell_back"] == id_of(second)
+    third = await Turn(reader, found).step(3)
+    pair.release()
+    await reader.flush()
+    assert pair.stored()[-1] == id_of(third)
+
+
+@each(BEHINDS)
+async def test_a_damaged_hot_write_is_taken_from_postgres_once_it_is_flushed(
+    pair: Pair, policy: dict[str, Any]
+) -> None:
+    saver = pair.saver(policy)
+    first = await step(saver, at(), 1)
+    await saver.put_writes(first, [("c", 6)], "bad")
+    await saver.flush()
+    spoil_hot_writes(pair, "bad")
+    found = await pair.saver(policy).get_tuple(at())
+    assert found.pending_writes == [("bad", "c", 6)]
+    assert "durable_state_fell_back" not in found.metadata

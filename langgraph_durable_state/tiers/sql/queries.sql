@@ -298,7 +298,7 @@ SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM 
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
 WITH h AS MATERIALIZED (
   SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, h.ahead, c.*,
-         c.digest = $3::bytea OR c.size > $4::int AS withheld
+         (c.digest = $3::bytea AND $3 <> '') OR c.size > $4::int AS withheld
     FROM {schema}.head h
     LEFT JOIN (SELECT tk, ns, id AS row_id, parent, seq, digest, chunks, size, record, refused
                  FROM {schema}.checkpoint) c ON (c.tk, c.ns, c.row_id) = (h.tk, h.ns, h.id)
@@ -320,12 +320,13 @@ UNION ALL
 SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
 UNION ALL
 SELECT 3, b.seq, b.id, b.digest, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-  FROM {schema}.beheaded($1, $2) b WHERE NOT EXISTS (SELECT FROM h)
+  FROM {schema}.beheaded($1, $2) b
+ WHERE NOT EXISTS (SELECT FROM h WHERE head_digest <> '' OR ahead IS NOT NULL)
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
 WITH h AS MATERIALIZED (
-  SELECT c.*, c.digest = $3::bytea OR c.size > $4::int AS withheld
+  SELECT c.*, (c.digest = $3::bytea AND $3 <> '') OR c.size > $4::int AS withheld
     FROM {schema}.checkpoint c
    WHERE (c.tk, c.ns, c.id) = ($1::uuid, $2::text, $5::text)
 ), w AS MATERIALIZED (
