@@ -439,6 +439,7 @@ class MemoryDurable(MemoryLeases, MemoryEvents):
     ) -> None:
         async with Change(self._world, "copy"):
             old, new = self._world.rows(source), self._world.rows(target)
+            new.copying = not heads and not new.heads
             numbers = _numbers([*rows, *(w for _, w in writes)])
             new.add_chunks(old.chunks[no] for no in sorted(numbers & old.chunks.keys()))
             for row in rows:
@@ -481,9 +482,8 @@ def _digest(stored: Checkpoint | None) -> Digest | None:
 
 
 def _beheaded(rows: Rows, ns: str) -> Found | None:
-    """What is left of a namespace without a head; a thread without an entry and heads is being
-    copied."""
-    newest = rows.newest(ns) if rows.thread is not None or rows.heads else None
+    """What is left of a namespace without a head; that of a thread being copied comes last."""
+    newest = None if rows.copying else rows.newest(ns)
     if newest is None:
         return None
     return Found(Head(newest.id, newest.seq, newest.digest), None, (), {}, (), lost=True)

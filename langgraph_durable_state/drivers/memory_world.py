@@ -52,7 +52,8 @@ class Checkpoint:
 @dataclass
 class Rows:
     """All rows of one thread. ``thread`` is its entry, None if it has none; ``ahead`` are the
-    tokens of heads that the hot tier may be ahead of, ``flushed`` how far they are flushed."""
+    tokens of heads that the hot tier may be ahead of, ``flushed`` how far they are flushed. While
+    it is ``copying``, heads come last."""
 
     thread: Thread | None = None
     heads: dict[str, Head] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Rows:
     writes: dict[tuple[str, str, str, int], WriteRow] = field(default_factory=dict)
     chunks: dict[int, ChunkRow] = field(default_factory=dict)
     events: list[EventRow] = field(default_factory=list)
+    copying: bool = False
 
     def newest(self, ns: str) -> RecordRow | None:
         """The newest checkpoint of a namespace that was not refused."""

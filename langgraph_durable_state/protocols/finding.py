@@ -258,10 +258,10 @@ class Finder:
         """A target by the id that its sound record tells, with the writes against that."""
         if id == target.id:
             return target
-        found = await self._durable.read(place, id, b"", None)
-        writes = found.writes if found is not None else ()
-        chunks = found.chunks if found is not None else {}
-        return replace(target, id=id, found=replace(target.found, writes=writes, chunks=chunks))
+        page = await self._durable.rest(place, [id], (), ())
+        writes = page.writes.get((place.ns, id), ())
+        found = replace(target.found, writes=writes, chunks=page.chunks)
+        return replace(target, id=id, found=found)
 
     async def writes(self, place: Place, target: Target, view: View | None) -> Writes:
         """The writes against what was asked for, each from a tier that has it sound."""

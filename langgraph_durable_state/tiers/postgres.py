@@ -362,13 +362,14 @@ class PostgresTier(PostgresLeases, PostgresEvents):
         numbers = {*_numbers(rows), *_numbers(w for _, w in writes)}
         chunks = (source.key, target.key, arrays.bigints(sorted(numbers)))
         steps: list[tuple[str, Sequence[object]]] = [
+            ("copy_thread", bind.thread(target)),
             ("copy_chunks", chunks),
             ("copy_rows", (source.key, target.key, *bind.record_rows(rows))),
             ("copy_writes", (target.key, *bind.write_rows(writes))),
         ]
         if heads:
-            steps.append(("copy_thread", bind.thread(target)))
             steps.append(("copy_heads", (target.key, *bind.pairs(heads))))
+            steps.append(("copied", (target.key,)))
         await self._sql.transaction(steps)
 
 

@@ -8,7 +8,7 @@ from langgraph_durable_state.decisions import recording
 from langgraph_durable_state.drivers.memory import MemoryDurable
 from langgraph_durable_state.protocols.chronicle import Chronicle
 from langgraph_durable_state.words import Claim, Head
-from tests.contract.rows import HERE, Ports, at, mark, put, thread
+from tests.contract.rows import HERE, Ports, at, listing, mark, put, row, thread
 
 # -- events ----------------------------------------------------------------------------------
 
@@ -61,17 +61,15 @@ async def test_events_are_a_threads_own_and_go_with_it(ports: Ports) -> None:
 # -- heads that are gone ---------------------------------------------------------------------
 
 
-async def behead(ports: Ports, entry: bool = True) -> None:
-    """Removes the heads, and the threads' entries unless told."""
+async def behead(ports: Ports) -> None:
+    """Removes the heads and the threads' entries."""
     durable: Any = ports.durable
     if isinstance(durable, MemoryDurable):
         for rows in durable._world.threads.values():
             rows.heads.clear()
-            rows.thread = rows.thread if entry else None
+            rows.thread = None
         return
-    await durable._sql.script("DELETE FROM durable_state.head")
-    if not entry:
-        await durable._sql.script("DELETE FROM durable_state.thread")
+    await durable._sql.script("DELETE FROM durable_state.head; DELETE FROM durable_state.thread")
 
 
 async def test_a_namespace_without_its_head_is_told_from_one_that_never_was(ports: Ports) -> None:
@@ -87,10 +85,35 @@ async def test_a_namespace_without_its_head_is_told_from_one_that_never_was(port
 
 
 async def test_a_copy_under_way_has_not_lost_its_head(ports: Ports) -> None:
-    """Until it has an entry."""
-    await ports.won(put("a"))
-    await behead(ports, entry=False)
-    assert await ports.durable.read(HERE, None, b"", None) is None
+    """It comes last; until then nothing is listed or found by its run either."""
+    one = put("a", meta='{"run_id": "r"}')
+    await ports.won(one)
+    there = at(id="copy")
+    await ports.durable.copy(HERE.thread, there.thread, [row(one, 1)], [], [])
+    assert await ports.durable.read(there, None, b"", None) is None
+    page = await ports.durable.page(listing(thread=None))
+    assert [of.key for of, _ in page.rows] == [HERE.thread.key]
+    assert [of.key for of, _, _ in await ports.durable.runs("", ["r"])] == [HERE.thread.key]
+    await ports.durable.copy(HERE.thread, there.thread, [], [], [("", "a")])
+    assert await ports.head(there) == "a"
+    found = await ports.durable.runs("", ["r"])
+    assert {of.key for of, _, _ in found} == {HERE.thread.key, there.thread.key}
+
+
+async def test_a_copy_that_was_given_up_is_a_thread_once_something_is_put(ports: Ports) -> None:
+    one = put("a")
+    await ports.won(one)
+    there = at(id="copy")
+    await ports.durable.copy(HERE.thread, there.thread, [row(one, 1)], [], [])
+    await ports.won(put("b", place=there))
+    assert await ports.head(there) == "b"
+    found = set()
+    after = None
+    while (page := await ports.durable.page(listing(thread=None, after=after))).rows:
+        of, last = page.rows[-1]
+        found.add(of.key)
+        after = (of.key, last.ns, last.seq)
+    assert found == {HERE.thread.key, there.thread.key}
 
 
 async def test_a_head_that_is_there_is_not_lost(ports: Ports) -> None:

@@ -328,6 +328,7 @@ async def test_a_head_that_is_gone_is_found(hot_store: Store) -> None:
     """The newest checkpoint is taken for it, loudly, and the next put opens the head again."""
     configs = await stored(hot_store)
     hot_store.query(f"DELETE FROM {TABLE}.head")
+    hot_store.query(f"DELETE FROM {TABLE}.thread")
     for policy in ("raise", "fall_back"):
         heard = Heard()
         saver = hot_store.saver(on_corrupt=policy, **heard.options)
@@ -400,9 +401,10 @@ async def test_a_copy_that_is_being_made_is_no_damage(hot_store: Store) -> None:
     await stored(hot_store)
     saver = hot_store.saver()
     await saver.copy_thread("t", "copy")
+    assert values_of(await saver.get_tuple(at("copy"))) == HEAD
     key = keys.thread_key("", "copy")
     hot_store.query(f"DELETE FROM {TABLE}.head WHERE tk = '{key}'")
-    hot_store.query(f"DELETE FROM {TABLE}.thread WHERE tk = '{key}'")
+    hot_store.query(f"UPDATE {TABLE}.thread SET at = 'infinity' WHERE tk = '{key}'")
     assert await saver.get_tuple(at("copy")) is None
 
 

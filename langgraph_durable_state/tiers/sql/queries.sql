@@ -367,10 +367,11 @@ SELECT * FROM (
 ) AS page
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
--- list_next_thread: The next thread, in key order, of a tenant.
+-- list_next_thread: The next thread, in key order, of a tenant; none that is being copied.
 SELECT * FROM (
-  SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
+  SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread t
    WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
+     AND (at < 'infinity' OR EXISTS (SELECT FROM {schema}.head h WHERE h.tk = t.tk AND h.digest <> ''))
    ORDER BY tk LIMIT 1
 ) AS next
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
@@ -422,6 +423,7 @@ SELECT t.tk, t.tenant, t.id, t.user_id, t.session_id, c.ns, c.id
   FROM {schema}.checkpoint c JOIN {schema}.thread t ON t.tk = c.tk
  WHERE c.meta ? 'run_id' AND md5(c.meta ->> 'run_id') = ANY ($2::text[])
    AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea
+   AND (t.at < 'infinity' OR EXISTS (SELECT FROM {schema}.head h WHERE h.tk = t.tk AND h.digest <> ''))
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- remove_checkpoints: Removes these checkpoints (namespaces $2, ids $3) with their writes.
@@ -491,9 +493,12 @@ SELECT $1::uuid, c.ns, (SELECT max(seq) FROM {schema}.checkpoint m WHERE m.tk = 
   JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = h.ns AND c.id = h.id
 ON CONFLICT DO NOTHING;
 
--- copy_thread: The entry of a copied thread.
-INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
-VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea) ON CONFLICT DO NOTHING;
+-- copy_thread: The entry of a thread that is being copied; until that is done, its time is infinite.
+INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id, at)
+VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea, 'infinity') ON CONFLICT DO NOTHING;
+
+-- copied: A thread's copy is done.
+UPDATE {schema}.thread SET at = now() WHERE tk = $1::uuid AND at = 'infinity';
 
 -- mark_ahead: Says that Redis may be ahead of a head from now on, under the token $3, unless another
 -- token than those of $4 says so already. Returns the head, and whose token it has; nothing if the

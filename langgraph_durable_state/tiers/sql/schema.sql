@@ -144,16 +144,15 @@ CREATE TABLE {schema}.event (
   PRIMARY KEY (tk, n)
 );
 
--- What is left of a namespace whose head is gone: its newest checkpoint that was not refused. A
--- thread without an entry and heads is being copied. It is a function of its own, in a language that plans what
+-- What is left of a namespace whose head is gone: its newest checkpoint that was not refused. That of
+-- a thread that is being copied comes last. It is a function of its own, in a language that plans what
 -- it runs, so that who does not need it does not pay for it: within the statement that reads a head
 -- its tables and indexes would be locked each time, 10 to 40 us of some 100.
 CREATE FUNCTION {schema}.beheaded(k uuid, n text, OUT seq bigint, OUT id text, OUT digest bytea)
   RETURNS SETOF record LANGUAGE plpgsql STABLE ROWS 1 AS $$ BEGIN
   RETURN QUERY SELECT c.seq, c.id, c.digest FROM {schema}.checkpoint c
     WHERE (c.tk, c.ns) = (k, n) AND NOT c.refused
-      AND (EXISTS (SELECT FROM {schema}.thread t WHERE t.tk = k)
-           OR EXISTS (SELECT FROM {schema}.head h WHERE h.tk = k AND h.digest <> ''))
+      AND NOT EXISTS (SELECT FROM {schema}.thread t WHERE t.tk = k AND t.at = 'infinity')
     ORDER BY c.seq DESC LIMIT 1;
 END $$;
 
