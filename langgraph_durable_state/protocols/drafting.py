@@ -203,7 +203,10 @@ def draft(
     known = _referable(base, against if covered and not hot else None)
     weaver = Weaver(serializer, numbers, known, against.flying)
     channels = _woven(weaver, asked, base)
-    needed = () if run is None else tuple(d for d in consumed or () if d not in run.unstored)
+    needed = consumed or ()
+    if run is not None and run.unstored and not asked.metadata.get(retention.COUNTERS):
+        # What a DeltaChannel will replay must be there; anything else is in the values already.
+        needed = tuple(mark for mark in needed if mark not in run.unstored)
     metadata = merged_metadata(asked.config, asked.metadata)
     if run is not None and run.degraded:
         metadata[DEGRADED] = run.degraded

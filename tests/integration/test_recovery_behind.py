@@ -9,7 +9,7 @@ import redis
 
 from langgraph_durable_state import StateLostError, UnavailableError
 from langgraph_durable_state.decisions import keys
-from tests.cases import at, id_of, ids_of, until, values_of
+from tests.cases import at, id_of, ids_of, query, until, values_of
 from tests.integration.outages import BEHINDS, QUEUE, Pair, Turn, each, in_spell, step, unmarked
 from tests.integration.test_recovery import Heard
 
@@ -213,3 +213,17 @@ async def test_a_damaged_hot_write_is_taken_from_postgres_once_it_is_flushed(
     found = await pair.saver(policy).get_tuple(at())
     assert found.pending_writes == [("bad", "c", 6)]
     assert "durable_state_fell_back" not in found.metadata
+
+
+async def test_what_is_put_on_a_write_that_redis_alone_has_right_is_stored(pair: Pair) -> None:
+    """It was made from that write, which Postgres has not got under its digest."""
+    saver = pair.saver(QUEUE)
+    first = await step(saver, at(), 1)
+    await saver.put_writes(first, [("c", 6)], "bad")
+    spoil = "UPDATE durable_state.write SET digest = decode(repeat('00', 16), 'hex')"
+    query(pair.postgres.url, spoil)
+    reader = pair.saver(QUEUE)
+    found = await reader.get_tuple(at())
+    assert found.pending_writes == [("bad", "c", 6)]
+    second = await Turn(reader, found).step(2)
+    assert pair.stored() == [id_of(first), id_of(second)]
