@@ -135,6 +135,10 @@ class Engine:
         if id is None and not same:
             run.head = b"" if target.found.lost else target.digest
         marks: dict[str, Any] = {}
+        if found.view is not None and _is_unguarded(found.view):
+            run.degraded = QUEUED
+        if found.evidence.tiers is Tiers.PARTLY:
+            marks[UNVERIFIED_MARK] = True
         if found.rule.decision is Decision.FALL_BACK:
             run.degraded = FELL_BACK
             marks[FELL_BACK_MARK] = target.id
