@@ -439,7 +439,7 @@ class MemoryDurable(MemoryLeases, MemoryEvents):
     ) -> None:
         async with Change(self._world, "copy"):
             old, new = self._world.rows(source), self._world.rows(target)
-            new.copying = not heads and not new.heads
+            new.copying = not new.heads
             numbers = _numbers([*rows, *(w for _, w in writes)])
             new.add_chunks(old.chunks[no] for no in sorted(numbers & old.chunks.keys()))
             for row in rows:
@@ -454,6 +454,8 @@ class MemoryDurable(MemoryLeases, MemoryEvents):
                 if (ns, id) in new.checkpoints:
                     digest = new.checkpoints[ns, id].row.digest
                     new.heads.setdefault(ns, Head(id, new.last(ns), digest))
+            if heads:
+                new.copying = len(new.heads) != len(heads)
 
 
 class MemoryCommits:

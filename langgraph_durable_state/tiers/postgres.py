@@ -369,7 +369,7 @@ class PostgresTier(PostgresLeases, PostgresEvents):
         ]
         if heads:
             steps.append(("copy_heads", (target.key, *bind.pairs(heads))))
-            steps.append(("copied", (target.key,)))
+            steps.append(("copied", (target.key, len(heads))))
         await self._sql.transaction(steps)
 
 

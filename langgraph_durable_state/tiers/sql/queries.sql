@@ -497,8 +497,10 @@ ON CONFLICT DO NOTHING;
 INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id, at)
 VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea, 'infinity') ON CONFLICT DO NOTHING;
 
--- copied: A thread's copy is done.
-UPDATE {schema}.thread SET at = now() WHERE tk = $1::uuid AND at = 'infinity';
+-- copied: A thread's copy is done, if it has got all its heads, $2 of them.
+UPDATE {schema}.thread SET at = now()
+ WHERE tk = $1::uuid AND at = 'infinity'
+   AND $2::int = (SELECT count(*) FROM {schema}.head h WHERE h.tk = $1 AND h.digest <> '');
 
 -- mark_ahead: Says that Redis may be ahead of a head from now on, under the token $3, unless another
 -- token than those of $4 says so already. Returns the head, and whose token it has; nothing if the
