@@ -200,3 +200,18 @@ class NumberTakenError(DurableStateError):
 
 class EvolutionError(DurableStateError):
     """Stored state is as it was written, but this code does not know how to read it."""
+
+
+class KeyMissingError(EvolutionError):
+    """Stored state is under a key that this saver was not given.
+
+    Attributes:
+        key: the key's id, in hex; it tells nothing of the key.
+    """
+
+    def __init__(self, *, key: str) -> None:
+        super().__init__(
+            f"Stored state is under the key {key}, which this saver was not given, or which was "
+            "deleted."
+        )
+        self.key = key

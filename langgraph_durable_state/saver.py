@@ -18,6 +18,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .decisions.codec import Blobs, Compression
+from .decisions.keyring import keyring
 from .decisions.keys import Numbers, thread_of
 from .decisions.serializing import Serializer, Verify
 from .decisions.versions import Tagged, following, run_of
@@ -29,6 +30,7 @@ from .drivers.events import EventLog
 from .drivers.faces import Faces
 from .errors import UsageError
 from .events import Observer
+from .key_sources import KeySource, keys_of
 from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
@@ -115,6 +117,11 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         observer: called with an `Event` when a tier fails or is back, or something else happens
             that an operator wants to hear of; on the thread or in the loop that noticed it, so it
             should be quick. What it raises is logged once and fails nothing.
+        integrity_key: what digests are made under, so that nobody without it can change what is
+            stored and not be noticed: at least 32 bytes; or ``"env:NAME"`` or ``"file:/path"``,
+            which hold it in hex or base64; or a callable that returns it, called once. Of several,
+            in a list or where it is read from, the first makes, the others verify what they made.
+        accept_plain: believe what was stored without a key, too, while a key is introduced.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -149,6 +156,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         wait_aof: tuple[int, int] | None = None,
         allow_eviction: bool = False,
         observer: Observer | None = None,
+        integrity_key: KeySource | Sequence[KeySource] | None = None,
+        accept_plain: bool = False,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
@@ -183,7 +192,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         self._leases = Leases()
         heads = HeadCache(head_cache_bytes)
         background = Background()
-        blobs = Blobs(compression, compression_level)
+        keys = keyring(keys_of("integrity_key", integrity_key), accept_plain)
+        blobs = Blobs(compression, compression_level, keys)
         recent: Lately[tuple[Place, str], Known] = Lately(_RECENT)
         filled: Lately[Place, bool] = Lately(_FILLED)
         told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)

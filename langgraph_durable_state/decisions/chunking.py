@@ -17,8 +17,8 @@ from typing import Any, Literal
 import ormsgpack
 
 from ..words import Digest
-from . import digest as digests
 from .copying import MESSAGES
+from .digest import PLAIN, Seal
 from .matching import (
     LARGEST_BYTES,
     LARGEST_ITEMS,
@@ -50,9 +50,9 @@ class Channel:
     inline: bytes
     pieces: tuple[Piece, ...]
 
-    def digest(self) -> Digest:
+    def digest(self, seal: Seal) -> Digest:
         used = ((p.chunk.digest, p.start, p.stop) for p in self.pieces)
-        return digests.of_channel(self.name, self.version, self.tag, self.shape, self.inline, used)
+        return seal.of_channel(self.name, self.version, self.tag, self.shape, self.inline, used)
 
 
 class Weaver:
@@ -65,6 +65,7 @@ class Weaver:
         known: chunks already stored that may be referred to, by digest.
         flying: chunks that are being stored now, by digest: they keep their number but must be
             sent as well, since they may fail to arrive.
+        seal: what new chunks are made under.
     """
 
     def __init__(
@@ -73,11 +74,13 @@ class Weaver:
         numbers: Iterator[int],
         known: Mapping[Digest, Chunk] | None = None,
         flying: Mapping[Digest, Chunk] | None = None,
+        seal: Seal = PLAIN,
     ) -> None:
         self._serializer = serializer
         self._numbers = numbers
         self._known = dict(known or {})
         self._flying = flying or {}
+        self._seal = seal
         self.new: list[Chunk] = []
 
     def channel(
@@ -205,7 +208,7 @@ class Weaver:
     def _chunk(
         self, data: bytes, count: int, prints: tuple[bytes, ...] | None, base: Channel | None
     ) -> Chunk:
-        mark = digests.of_bytes(data)
+        mark = self._seal.of_bytes(data)
         found = self._known.get(mark)
         if found is None and base is not None:
             found = next((p.chunk for p in base.pieces if p.chunk.digest == mark), None)
@@ -215,7 +218,7 @@ class Weaver:
             return found
         chunk = self._flying.get(mark)
         if chunk is None or chunk.count != count:
-            chunk = Chunk(next(self._numbers), data, count, prints, mark)
+            chunk = Chunk(next(self._numbers), data, count, prints, mark, self._seal)
         chunk.prints = chunk.prints or prints
         self._known[mark] = chunk
         self.new.append(chunk)

@@ -13,20 +13,22 @@ from dataclasses import dataclass, field, replace
 from ..words import Digest, Place, RecordRow, Thread, WriteRow
 from . import codec
 from .codec import Batch, Blobs, Record
+from .digest import Seal
 
 
 @dataclass
 class Rechained:
-    """The new digests so far, by the old ones."""
+    """The new digests so far, which are made under `seal`, by the old ones."""
 
     target: Thread
     blobs: Blobs
+    seal: Seal
     records: dict[Digest, Digest] = field(default_factory=dict)
     writes: dict[Digest, Digest] = field(default_factory=dict)
 
     def batch(self, ns: str, row: WriteRow, batch: Batch) -> WriteRow:
         """A verified write batch as a row of the target."""
-        made = codec.pack_batch(Place(self.target, ns), batch, self.blobs)
+        made = codec.pack_batch(Place(self.target, ns), batch, self.blobs, self.seal)
         self.writes[row.digest] = made.digest
         return made
 
@@ -38,6 +40,7 @@ class Rechained:
             place=Place(self.target, record.place.ns),
             parent_digest=self.records.get(record.parent_digest, record.parent_digest),
             consumed=None if consumed is None else self._renamed(consumed),
+            seal=self.seal,
         )
         digest = made.digest()
         self.records[row.digest] = digest

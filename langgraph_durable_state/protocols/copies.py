@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..decisions import codec
 from ..decisions.codec import Record, Unsound
-from ..errors import UnavailableError
+from ..errors import KeyMissingError, UnavailableError
 from ..ports import Hot
 from ..words import ChunkRow, Digest, Place, RecordRow, Thread
 from .drafting import Draft
@@ -82,7 +82,7 @@ class Copies:
             row, rows = copy
             chunks = self._shared.reader.chunks(rows)
             return codec.read_record(place, row, chunks, self._shared.blobs)
-        except UnavailableError as error:
+        except (UnavailableError, KeyMissingError) as error:
             logger.debug("a hot copy was not read: %s", error)
         except Unsound as found:
             logger.warning(

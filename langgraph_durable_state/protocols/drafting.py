@@ -12,6 +12,7 @@ from langgraph.checkpoint.serde.types import ERROR
 from ..decisions import codec, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
+from ..decisions.digest import PLAIN, Seal
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import untagged
@@ -74,8 +75,9 @@ def same(one: Record, other: Record, serializer: Serializer) -> bool:
 def _unmarked(record: Record, serializer: Serializer) -> Digest:
     metadata = serializer.loads(record.metadata.tag, record.metadata.data)
     if metadata.pop(DEGRADED, None) is None:
-        return record.digest()
-    return replace(record, metadata=serializer.dumps(metadata, "metadata")).digest()
+        return replace(record, seal=PLAIN).digest()
+    metadata = serializer.dumps(metadata, "metadata")
+    return replace(record, metadata=metadata, seal=PLAIN).digest()
 
 
 def exits(config: Mapping[str, Any]) -> bool:
@@ -174,10 +176,12 @@ def draft(
     serializer: Serializer,
     numbers: Iterator[int],
     blobs: Blobs,
+    seal: Seal,
     hot: bool = False,
 ) -> Draft:
-    """The put that stores what was asked for, referring to its parent's chunks; for the `hot` tier
-    not to those of writes, which may be found stored under other numbers when they are flushed.
+    """The put that stores what was asked for under a seal, referring to its parent's chunks; for
+    the `hot` tier not to those of writes, which may be found stored under other numbers when they
+    are flushed.
 
     Raises:
         ValueRefusedError: if a value would not come back; nothing was written.
@@ -188,7 +192,7 @@ def draft(
     covered = base is not None and stance.claim is Claim.HEAD and digest == stance.expected
     against = run.against(asked.parent) if run is not None and asked.parent else Against()
     known = _referable(base, against if covered and not hot else None)
-    weaver = Weaver(serializer, numbers, known, against.flying)
+    weaver = Weaver(serializer, numbers, known, against.flying, seal)
     channels = _woven(weaver, asked, base)
     metadata = merged_metadata(asked.config, asked.metadata)
     if run is not None and run.degraded:
@@ -203,6 +207,7 @@ def draft(
         serializer.dumps(metadata, "metadata"),
         channels,
         consumed,
+        seal,
     )
     put = Put(
         asked.place,
@@ -276,17 +281,21 @@ def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> d
 
 @dataclass(frozen=True)
 class DraftWrites:
-    """One task's writes, the chunks that are new with them, and the fence of their lease."""
+    """One task's writes, the chunks that are new with them, the seal that these are under, and the
+    fence of their lease."""
 
     place: Place
     id: str
     batches: tuple[Batch, ...]
     new: tuple[Chunk, ...]
+    seal: Seal
     fence: int | None = None
 
     def put(self, blobs: Blobs) -> PutWrites:
         """What is to be stored."""
-        rows = tuple(codec.pack_batch(self.place, batch, blobs) for batch in self.batches)
+        rows = tuple(
+            codec.pack_batch(self.place, batch, blobs, self.seal) for batch in self.batches
+        )
         chunks = tuple(codec.chunk_row(chunk, blobs) for chunk in self.new)
         return PutWrites(self.place, self.id, rows, chunks, self.fence)
 
@@ -304,8 +313,9 @@ def draft_writes(
     path: str,
     serializer: Serializer,
     numbers: Iterator[int],
+    seal: Seal,
 ) -> DraftWrites:
-    """A task's writes made ready.
+    """A task's writes made ready under a seal.
 
     Raises:
         UsageError: if the task's id or path cannot be used.
@@ -313,10 +323,10 @@ def draft_writes(
     """
     keys.storable_id("task_id", task)
     keys.storable_path(path)
-    weaver = Weaver(serializer, numbers)
+    weaver = Weaver(serializer, numbers, seal=seal)
     batches = tuple(_batches(weaver, writes, id, task, path))
     new = weaver.to_store(write for batch in batches for write in batch.writes)
-    return DraftWrites(place, id, batches, tuple(new))
+    return DraftWrites(place, id, batches, tuple(new), seal)
 
 
 def _batches(

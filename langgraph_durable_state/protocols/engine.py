@@ -11,17 +11,18 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from ..decisions import codec, keys, projection
 from ..decisions.ahead import Verdict
-from ..decisions.codec import Record
+from ..decisions.codec import Record, Unsound
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, StateLostError, UnavailableError
 from ..ports import Durable
-from ..words import Found, Head, Listing, Phase, Place, RecordRow, Thread
+from ..words import Digest, Found, Head, Listing, Phase, Place, RecordRow, Thread, WriteRow
 from . import history
 from .arbiter import Arbiter, View
 from .copies import Copies
 from .drafting import HOT_LOST, QUEUED
-from .reading import united
+from .links import Links
+from .reading import corrupt, united
 from .runs import Run
 from .settling import Settler
 from .shared import Known, Shared
@@ -122,12 +123,12 @@ class Engine:
         """The record of a durable head that was found, from wherever it is held; None to look
         again."""
         if found.row is not None:
-            return self._reader.record(place, found.row, found.chunks), found
+            return self._head(place, found, found.row), found
         digest = found.head.digest
         record = self._shared.heads.get(place, digest)
         if record is None:
             record = await self._copies.fetch(place, digest)
-        if record is not None and codec.numbers_of(record.channels) == found.numbers:
+        if record is not None and _is_held(record, found):
             return record, found
         return await self._whole_head(place, found)
 
@@ -135,10 +136,18 @@ class Engine:
         whole = await self._durable.read(place, None, b"", None)
         if whole is None or whole.row is None or whole.ahead != found.ahead:
             return None  # deleted, or another spell began meanwhile
-        record = self._reader.record(place, whole.row, whole.chunks)
+        record = self._head(place, whole, whole.row)
         own = [whole.chunks[no] for no in dict.fromkeys(whole.row.numbers)]
         await self._copies.fill(place, whole.row, own, record.size)
         return record, whole
+
+    def _head(self, place: Place, found: Found, row: RecordRow) -> Record:
+        """The record of a head, which must be the one that the head was moved to."""
+        record = self._reader.record(place, row, found.chunks)
+        if row.digest != found.head.digest:
+            wrong = Unsound(None, "it is not what the head was moved to")
+            raise corrupt(place, row.id, wrong)
+        return record
 
     async def _hot_record(self, place: Place, view: View) -> tuple[Record, Found] | None:
         """The record of the hot head; None if the hot tier has no sound copy of it."""
@@ -207,10 +216,11 @@ class Engine:
         elif self._shared.policy.asks_hot:
             await self._flusher.settle(listing.thread)
             listing = replace(listing, settled=True)
+        links = Links()
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
-            rows, out = await settled(
-                partial(self._page, serializer, replace(listing, limit=asked))
+            rows, out, links = await settled(
+                partial(self._page, serializer, replace(listing, limit=asked), links)
             )
             if not rows:
                 return
@@ -220,14 +230,15 @@ class Engine:
             left = None if left is None else left - len(out)
 
     async def _page(
-        self, serializer: Serializer, listing: Listing
-    ) -> tuple[Sequence[tuple[Thread, RecordRow]], Sequence[CheckpointTuple]]:
+        self, serializer: Serializer, listing: Listing, links: Links
+    ) -> tuple[Sequence[tuple[Thread, RecordRow]], Sequence[CheckpointTuple], Links]:
         page = await self._durable.page(listing)
         begins = listing.after is None and not listing.settled
         if begins and listing.thread is not None and (page.ahead or not page.rows):
             await self._flusher.settle(listing.thread)
             page = await self._durable.page(listing)
         out = []
+        seen: list[tuple[Record, Digest, Sequence[WriteRow]]] = []
         parsed: dict[int, Chunk] = {}
         for thread, row in page.rows:
             place = Place(thread, row.ns)
@@ -235,7 +246,10 @@ class Engine:
             found = page.writes.get((row.ns, row.id), ())
             batches = self._reader.batches(place, found, page.chunks)
             out.append(self._reader.tuple_of(record, batches, serializer, None, False))
-        return page.rows, out
+            seen.append((record, row.digest, found))
+        if self._shared.blobs.keys.current.id:
+            links = links.followed(seen)
+        return page.rows, out, links
 
     async def delta_history(
         self, serializer: Serializer, config: Mapping[str, Any], channels: Sequence[str]
@@ -260,6 +274,11 @@ class Engine:
             )
 
         return await settled(replay)
+
+
+def _is_held(record: Record, found: Found) -> bool:
+    """Whether a record of the head's digest is the head, and stored under the numbers it has."""
+    return record.id == found.head.id and codec.numbers_of(record.channels) == found.numbers
 
 
 def _is_open(view: View) -> bool:

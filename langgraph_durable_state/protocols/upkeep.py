@@ -206,7 +206,7 @@ class Upkeep:
         heads = await self._durable.heads(source)
         only = set(await self._needed(serializer, source, heads)) if latest_only else None
         pages = await self._pages(source, only)
-        made = Rechained(target, self._blobs)
+        made = Rechained(target, self._blobs, self._blobs.keys.current)
         writes = [self._copied_writes(source, page, made) for page in pages]
         for page, rows in zip(reversed(pages), reversed(writes), strict=True):
             records = [

@@ -122,6 +122,7 @@ class Writer:
             serializer,
             self._shared.numbers,
             self._shared.blobs,
+            self._shared.blobs.keys.current,
             hot,
         ).under(fence)
         await self._store(made, serializer, hot, self._must_be_durable(asked.config))
@@ -340,7 +341,9 @@ class Writer:
             raise UsageError('put_writes needs config["configurable"]["checkpoint_id"]')
         if not writes:
             return
-        made = draft_writes(place, id, writes, task_id, task_path, serializer, self._shared.numbers)
+        seal = self._shared.blobs.keys.current
+        numbers = self._shared.numbers
+        made = draft_writes(place, id, writes, task_id, task_path, serializer, numbers, seal)
         run = self._shared.register.of_writes(config, place, id)
         made = replace(made, fence=fence_of(self._shared.leases, place.thread, run))
         if run is not None:

@@ -88,6 +88,7 @@ def test_the_public_names() -> None:
         "Event",
         "EvolutionError",
         "Health",
+        "KeyMissingError",
         "LeaseHeldError",
         "LeaseLostError",
         "StateLostError",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from langgraph_durable_state import EvolutionError, UsageError
 from langgraph_durable_state.decisions import codec, keys, projection
 from langgraph_durable_state.decisions.codec import Blobs, Unsound
+from langgraph_durable_state.decisions.digest import PLAIN
 from langgraph_durable_state.decisions.versions import Tagged, following, run_of
 from langgraph_durable_state.settings import Settings
 
@@ -138,7 +139,7 @@ def test_a_filter_that_json_cannot_express_is_a_usage_error() -> None:
 def test_blobs_come_back_under_any_compression(compression: Any, data: bytes, count: int) -> None:
     """Each says how it was stored, so any reader can read any."""
     blob = Blobs(compression).pack(data, count)
-    assert Blobs("zstd").unpack(blob) == (data, count)
+    assert Blobs("zstd").unpack(blob) == (data, count, PLAIN)
 
 
 @pytest.mark.parametrize("blob", [b"", b"\x01", b"\x09\x00\x01abc", b"\x01\x00\x01not a frame"])
