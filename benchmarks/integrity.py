@@ -31,6 +31,7 @@ PLAIN = "no key"
 KINDS: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {},
     "integrity_key": {"integrity_key": os.urandom(32)},
+    "encryption_key": {"encryption_key": os.urandom(32)},
 }
 STATES = ("1,000 messages, 1 MB", "one text of 1 MB", "two messages, 2 KB")
 CONFIG: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
@@ -83,10 +84,11 @@ class Subject:
         return perf_counter() - begin
 
     def verification(self) -> Callable[[], float]:
-        """What a read does again to verify: the digests of every chunk and of the record."""
+        """What a read does to verify: the digests of every chunk, unless decryption proves them,
+        and of the record."""
         self.saver.get_tuple(CONFIG)
         record = self._record()
-        chunks = list(record.chunks().values())
+        chunks = [c for c in record.chunks().values() if not c.seal.hides]
 
         def once() -> float:
             begin = perf_counter()

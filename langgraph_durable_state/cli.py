@@ -5,13 +5,14 @@ Exit codes: 0 for success, those of `EXIT_CODES` for the library's errors, and 1
 
 import json
 import logging
+import os
 import signal
 import sys
 import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from . import __version__
 from .errors import (
@@ -70,7 +71,14 @@ class Stores:
             schema=self.schema,
             prefix=self.prefix,
             auto_setup=False,  # a mistyped schema must not be made
+            **_keys(),
         )
+
+
+def _keys() -> dict[str, Any]:
+    """The keys that the environment holds."""
+    names = {name: f"DURABLE_STATE_{name.upper()}" for name in ("integrity_key", "encryption_key")}
+    return {name: f"env:{of}" for name, of in names.items() if os.environ.get(of)}
 
 
 def main() -> None:
@@ -224,6 +232,9 @@ def _app() -> "typer.Typer":
         else:
             typer.echo("nothing is lost of a thread of this name and tenant, if there is one")
 
+    from .cli_keys import add_to
+
+    add_to(app)
     return app
 
 

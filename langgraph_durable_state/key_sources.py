@@ -9,10 +9,17 @@ import base64
 import binascii
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from .decisions.cipher import Masters
+from .decisions.keyring import Keys, keyring
+from .decisions.projection import LANGGRAPHS
 from .errors import UsageError
+from .protocols.drafting import DEGRADED
+from .protocols.vault import DataKeys
 
 KeySource = bytes | str | Callable[[], bytes | Sequence[bytes]]
 """A key: its bytes; ``"env:NAME"`` or ``"file:/path"``, which hold keys in hex or base64, the
@@ -24,7 +31,36 @@ LEAST = 32
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
 
 
-def keys_of(name: str, sources: KeySource | Sequence[KeySource] | None) -> list[bytes]:
+KeySources = KeySource | Sequence[KeySource]
+
+
+def keys_for(
+    integrity_key: KeySources | None,
+    encryption_key: KeySources | None,
+    accept_plain: bool,
+    clear_metadata: Sequence[str],
+) -> Keys:
+    """What a saver with these settings believes; see `DurableSaver`.
+
+    Raises:
+        UsageError: if one of them cannot be used.
+    """
+    if not isinstance(accept_plain, bool):
+        raise UsageError(f"accept_plain={accept_plain!r}: use True or False")
+    ring = keyring(keys_of("integrity_key", integrity_key), accept_plain)
+    secrets = keys_of("encryption_key", encryption_key)
+    if not secrets:
+        if clear_metadata:
+            raise UsageError("clear_metadata is of no use without encryption_key")
+        return ring
+    if isinstance(clear_metadata, str) or not all(isinstance(k, str) for k in clear_metadata):
+        raise UsageError(f"clear_metadata={clear_metadata!r}: use a list of metadata keys")
+    clear = LANGGRAPHS | {DEGRADED, *clear_metadata}
+    beside = replace(ring, accepts_plain=accept_plain)
+    return DataKeys(Masters(secrets), beside, clear, time.monotonic)
+
+
+def keys_of(name: str, sources: KeySources | None) -> list[bytes]:
     """The keys of a setting, the current one first.
 
     Args:

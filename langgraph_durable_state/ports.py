@@ -14,6 +14,7 @@ from .words import (
     Advance,
     Answer,
     ChunkRow,
+    DataKey,
     Digest,
     Found,
     Granted,
@@ -24,6 +25,7 @@ from .words import (
     Opened,
     Outcome,
     Outgoing,
+    Owner,
     Page,
     Place,
     Progress,
@@ -104,7 +106,26 @@ class LeaseTable(Protocol):
         """Ends a holder's lease, if it still has it."""
 
 
-class Durable(LeaseTable, Protocol):
+class KeyTable(Protocol):
+    """Data keys, wrapped under a master key that the tier has not."""
+
+    async def owner(self, thread: Thread) -> Owner:
+        """Who owns a thread: the user it was begun for, or, if there is none of it, is named."""
+
+    async def data_key(self, id: bytes) -> DataKey | None:
+        """The data key with this id."""
+
+    async def data_keys(self, owner: Owner) -> list[DataKey]:
+        """An owner's data keys, newest first."""
+
+    async def add_data_key(self, key: DataKey) -> None:
+        """Stores a data key, the newest of its owner's, or stores one that is there anew."""
+
+    async def drop_data_keys(self, owner: Owner) -> int:
+        """Removes all data keys of an owner; how many there were."""
+
+
+class Durable(LeaseTable, KeyTable, Protocol):
     """The tier that acknowledged state survives in.
 
     What carries a fence is stored only while the thread's lease has that fence.

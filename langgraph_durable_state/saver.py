@@ -18,7 +18,6 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .decisions.codec import Blobs, Compression
-from .decisions.keyring import keyring
 from .decisions.keys import Numbers, thread_of
 from .decisions.serializing import Serializer, Verify
 from .decisions.versions import Tagged, following, run_of
@@ -30,7 +29,8 @@ from .drivers.events import EventLog
 from .drivers.faces import Faces
 from .errors import UsageError
 from .events import Observer
-from .key_sources import KeySource, keys_of
+from .integrity import Integrity
+from .key_sources import KeySources, keys_for
 from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
@@ -61,7 +61,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, Integrity, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -121,7 +121,13 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             stored and not be noticed: at least 32 bytes; or ``"env:NAME"`` or ``"file:/path"``,
             which hold it in hex or base64; or a callable that returns it, called once. Of several,
             in a list or where it is read from, the first makes, the others verify what they made.
-        accept_plain: believe what was stored without a key, too, while a key is introduced.
+        encryption_key: the master key (given like `integrity_key`) of the keys, one for each user,
+            that all values, metadata and pending writes are encrypted with in both tiers. Digests
+            are made under those then. Of several the first wraps, the others unwrap.
+        clear_metadata: metadata keys whose values are not to be encrypted, so that they can be
+            filtered by, beside LangGraph's own (``source``, ``step``, ``parents``, ``run_id``).
+        accept_plain: believe what was stored without a key, or not encrypted, too, while a key is
+            introduced.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -156,7 +162,9 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         wait_aof: tuple[int, int] | None = None,
         allow_eviction: bool = False,
         observer: Observer | None = None,
-        integrity_key: KeySource | Sequence[KeySource] | None = None,
+        integrity_key: KeySources | None = None,
+        encryption_key: KeySources | None = None,
+        clear_metadata: Sequence[str] = (),
         accept_plain: bool = False,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
@@ -192,7 +200,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         self._leases = Leases()
         heads = HeadCache(head_cache_bytes)
         background = Background()
-        keys = keyring(keys_of("integrity_key", integrity_key), accept_plain)
+        keys = keys_for(integrity_key, encryption_key, accept_plain, clear_metadata)
+        self._clear = keys.clear
         blobs = Blobs(compression, compression_level, keys)
         recent: Lately[tuple[Place, str], Known] = Lately(_RECENT)
         filled: Lately[Place, bool] = Lately(_FILLED)
@@ -369,7 +378,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         Raises:
             UsageError: if an argument cannot be used.
         """
-        listing = listing_of(config, filter, before)
+        listing = listing_of(config, filter, before, self._clear)
         pages = run(self._pages_blocking(listing, limit))
         while (page := run(_next_page(pages))) is not None:
             yield from page
@@ -390,7 +399,9 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Checkpoints, newest first within each namespace; see `list`."""
         engine = (await self._faces.native()).engine
-        async for page in engine.list(self._serializer, listing_of(config, filter, before), limit):
+        async for page in engine.list(
+            self._serializer, listing_of(config, filter, before, self._clear), limit
+        ):
             for found in page:
                 yield found
 

@@ -27,6 +27,24 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose data key something is under: a user's of a tenant, or what nobody in it owns."""
+
+    tenant: str
+    user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """A stored data key, ``wrapped`` under the master key with the id ``master``."""
+
+    id: bytes
+    owner: Owner
+    master: bytes
+    wrapped: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """A namespace of a thread: what has a head."""
 

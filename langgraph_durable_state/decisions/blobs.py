@@ -7,9 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 import zstandard
 
+from ..words import Digest
 from . import dictionary
 from .digest import ID, PLAIN, Seal
-from .keyring import Keyring, Unkeyed
+from .keyring import Keyring, Keys, Unkeyed
 
 Compression = Literal["zstd", "lz4", "none"]
 
@@ -47,8 +48,8 @@ class Blobs:
     """Compresses what is stored, and says in each blob how.
 
     Layout: one byte for the method, two for the number of items, the id of the key if there is one,
-    then the data. A compressor may serve one thread at a time, so idle ones wait in a list (its
-    `pop` and `append` are atomic).
+    then the data, which the key may hide. A compressor may serve one thread at a time, so idle ones
+    wait in a list (its `pop` and `append` are atomic).
 
     Args:
         compression: the method for new blobs; all methods can be read.
@@ -60,7 +61,7 @@ class Blobs:
         self,
         compression: Compression = "zstd",
         level: int = 1,
-        keys: Keyring = Keyring(),  # noqa: B008  (it is frozen)
+        keys: Keys = Keyring(),  # noqa: B008  (it is frozen)
     ) -> None:
         self.keys = keys
         self._method = _METHODS[compression]
@@ -68,18 +69,20 @@ class Blobs:
         self._compressors: list[zstandard.ZstdCompressor] = []
         self._decompressors: list[zstandard.ZstdDecompressor] = []
 
-    def pack(self, data: bytes, count: int = 1, seal: Seal = PLAIN) -> bytes:
-        """The stored form of `data`, which holds `count` items, of a row under this seal."""
-        head = count.to_bytes(2) + seal.id
-        flag = _KEYED if seal.id else 0
+    def pack(self, data: bytes, count: int = 1, seal: Seal = PLAIN, digest: Digest = b"") -> bytes:
+        """The stored form of `data`, which holds `count` items, of the row with a digest under a
+        seal."""
+        method, rest = _NONE, data
         if self._method != _NONE and len(data) >= COMPRESS_FROM:
             small = self._compress(data)
             if len(small) < len(data):
-                return bytes((self._method | flag,)) + head + small
-        return bytes((_NONE | flag,)) + head + data
+                method, rest = self._method, small
+        flag = _KEYED if seal.id else 0
+        head = bytes((method | flag,)) + count.to_bytes(2) + seal.id
+        return head + seal.close(rest, head, digest)
 
-    def unpack(self, blob: bytes) -> Unpacked:
-        """The data, its number of items, and what the row's digest was made under.
+    def unpack(self, blob: bytes, digest: Digest = b"") -> Unpacked:
+        """The data of the row with a digest, its number of items, and the seal.
 
         Raises:
             Unsound: if the blob cannot be read, or is not to be believed.
@@ -89,22 +92,23 @@ class Blobs:
             method, count, start = blob[0] & ~_KEYED, int.from_bytes(blob[1:3]), 3
             if blob[0] & _KEYED:
                 start += ID
-            seal, data = self._seal(blob[3:start]), blob[start:]
+            seal = self._seal(blob[3:start])
+            data = seal.open(blob[start:], blob[:start], digest)
             if method == _NONE:
                 return Unpacked(bytes(data), count, seal)
             if method == _ZSTD_1:
                 return Unpacked(self._unzstd(data), count, seal)
             if method == _LZ4:
                 return Unpacked(_lz4().decompress(data), count, seal)
-        except (zstandard.ZstdError, RuntimeError, IndexError, MemoryError) as error:
-            raise Unsound(None, f"the stored bytes cannot be decompressed ({error})") from error
+        except (zstandard.ZstdError, RuntimeError, IndexError, MemoryError, ValueError) as error:
+            raise Unsound(None, f"the stored bytes cannot be unpacked ({error})") from error
         raise Unsound(None, f"unknown compression method {blob[0]}")
 
     def _seal(self, id: bytes) -> Seal:
         try:
             return self.keys.under(id)
-        except Unkeyed:
-            raise Unsound(None, "it was stored without a key") from None
+        except Unkeyed as why:
+            raise Unsound(None, str(why)) from None
 
     def _compress(self, data: bytes) -> bytes:
         if self._method == _LZ4:

@@ -33,7 +33,8 @@ RECORD_FORMAT = 1
 
 def chunk_row(chunk: Chunk, blobs: Blobs) -> ChunkRow:
     """The stored form of a chunk."""
-    return ChunkRow(chunk.no, chunk.digest, blobs.pack(chunk.plain, chunk.count, chunk.seal))
+    blob = blobs.pack(chunk.plain, chunk.count, chunk.seal, chunk.digest)
+    return ChunkRow(chunk.no, chunk.digest, blob)
 
 
 def chunk_of(row: ChunkRow, blobs: Blobs) -> Chunk:
@@ -42,8 +43,9 @@ def chunk_of(row: ChunkRow, blobs: Blobs) -> Chunk:
     Raises:
         Unsound: if its bytes are not those that its digest was made from.
     """
-    data, count, seal = blobs.unpack(row.blob)
-    chunk = Chunk(row.no, data, count, seal=seal)
+    data, count, seal = blobs.unpack(row.blob, row.digest)
+    proven = row.digest if seal.hides else None
+    chunk = Chunk(row.no, data, count, digest=proven, seal=seal)
     if chunk.digest != row.digest:
         raise Unsound(None, f"the digest of chunk {row.no} does not match its bytes")
     return chunk
@@ -159,8 +161,9 @@ class Record:
         return held + len(self.body.data) + len(self.metadata.data)
 
 
-def pack_record(record: Record, blobs: Blobs) -> bytes:
-    """The bytes of the `record` column: all but the ids, which stand in columns of their own."""
+def pack_record(record: Record, blobs: Blobs, digest: Digest) -> bytes:
+    """The bytes of the `record` column of a record with this digest: all but the ids, which stand
+    in columns of their own."""
     versions = [channel.version for channel in record.channels]
     plain = ormsgpack.packb(
         (
@@ -174,17 +177,17 @@ def pack_record(record: Record, blobs: Blobs) -> bytes:
             None if record.consumed is None else b"".join(record.consumed),
         )
     )
-    return blobs.pack(plain, seal=record.seal)
+    return blobs.pack(plain, seal=record.seal, digest=digest)
 
 
-def record_parts(blob: bytes, blobs: Blobs) -> tuple[Any, ...]:
-    """The fields of a `record` column.
+def record_parts(row: RecordRow, blobs: Blobs) -> tuple[Any, ...]:
+    """The fields of a row's `record` column.
 
     Raises:
         Unsound: if it cannot be read.
         EvolutionError: if it was written by a newer version of this library.
     """
-    return _parts(blobs.unpack(blob))
+    return _parts(blobs.unpack(row.record, row.digest))
 
 
 def _parts(unpacked: Unpacked) -> tuple[Any, ...]:
@@ -207,7 +210,8 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
         Unsound: if anything of it is missing or is not what was written.
         EvolutionError: if it was written by a newer version of this library.
     """
-    unpacked = blobs.unpack(row.record)
+    unpacked = blobs.unpack(row.record, row.digest)
+    _check_tenant(place, unpacked.seal)
     parts = _parts(unpacked)
     try:
         _, schema_version, parent_digest, body, metadata, entries, versions, consumed = parts
@@ -233,6 +237,11 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
     return record
 
 
+def _check_tenant(place: Place, seal: Seal) -> None:
+    if not seal.serves(place.thread.tenant):
+        raise Unsound(None, "it is under the key of another tenant")
+
+
 def channel_of_number(row: RecordRow, bad: set[int], blobs: Blobs) -> str | None:
     """The name of the first channel that refers to one of these chunk numbers."""
     present = channels_present(row, blobs).items()
@@ -242,7 +251,7 @@ def channel_of_number(row: RecordRow, bad: set[int], blobs: Blobs) -> str | None
 def channels_present(row: RecordRow, blobs: Blobs) -> dict[str, tuple[int, ...]]:
     """The channels that a stored record holds a value of, with their chunk numbers."""
     out, at = {}, 0
-    for entry in record_parts(row.record, blobs)[5]:
+    for entry in record_parts(row, blobs)[5]:
         n = _count(entry)
         out[decoded(entry[0])] = row.numbers[at : at + n]
         at += n
@@ -286,7 +295,7 @@ def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow
         batch.path,
         len(batch.writes),
         mark,
-        blobs.pack(content, seal=seal),
+        blobs.pack(content, seal=seal, digest=mark),
         numbers_of(batch.writes),
     )
 
@@ -297,7 +306,8 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     Raises:
         Unsound: if anything of it is missing or is not what was written.
     """
-    content, _, seal = blobs.unpack(row.blob)
+    content, _, seal = blobs.unpack(row.blob, row.digest)
+    _check_tenant(place, seal)
     try:
         entries = ormsgpack.unpackb(content)
         writes = _channels(entries, lambda _: None, row.numbers, chunks)

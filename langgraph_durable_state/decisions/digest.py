@@ -12,6 +12,7 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import ormsgpack
 
@@ -32,9 +33,28 @@ class Seal:
     may choose the bytes of must never get the MAC of a record.
     """
 
+    hides: ClassVar[bool] = False
+    """Whether blobs are encrypted, which proves that they belong to their digests."""
+
     id: bytes = b""
     _of_bytes: bytes = field(default=b"", repr=False)
     _of_parts: bytes = field(default=b"", repr=False)
+
+    def serves(self, tenant: str) -> bool:
+        """Whether rows of this tenant may be under it."""
+        return True
+
+    def close(self, data: bytes, head: bytes, digest: Digest) -> bytes:
+        """What is stored for a blob's data, after its head, beside this digest."""
+        return data
+
+    def open(self, data: bytes, head: bytes, digest: Digest) -> bytes:
+        """The inverse of `close`.
+
+        Raises:
+            ValueError: if it is not what was closed.
+        """
+        return data
 
     def of_bytes(self, data: bytes) -> Digest:
         """The digest of a chunk's plain bytes."""
@@ -126,7 +146,18 @@ PLAIN = Seal()
 def keyed(secret: bytes) -> Seal:
     """The seal under a secret key, which cannot be told from it."""
 
-    def derived(use: bytes) -> bytes:
-        return hmac.digest(secret, b"langgraph_durable_state 1 " + use, "sha256")
+    return Seal(*derived(secret))
 
-    return Seal(derived(b"id")[:ID], derived(b"bytes"), derived(b"parts"))
+
+def derived(secret: bytes) -> tuple[bytes, bytes, bytes]:
+    """A key's id, and the keys for chunks and for all else."""
+    return (
+        derived_key(secret, b"id")[:ID],
+        derived_key(secret, b"bytes"),
+        derived_key(secret, b"parts"),
+    )
+
+
+def derived_key(secret: bytes, use: bytes) -> bytes:
+    """The key for one use, 32 bytes, which tells nothing of those for others."""
+    return hmac.digest(secret, b"langgraph_durable_state 1 " + use, "sha256")

@@ -8,18 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..errors import KeyMissingError
 from .digest import PLAIN, Seal, keyed
 
 
 class Unkeyed(Exception):
-    """Something was stored without a key where only what has one is believed."""
+    """Something was stored without a key, or not encrypted, where only what is is believed."""
+
+
+class KeyNeeded(KeyMissingError):
+    """A key has to be looked for before stored state can be read."""
+
+
+class Keys(Protocol):
+    """What a saver believes, and shows."""
+
+    @property
+    def signs(self) -> bool:
+        """Whether there is a key at all."""
+
+    @property
+    def clear(self) -> frozenset[str] | None:
+        """The metadata keys whose values may stand unencrypted, to be searched; None for all."""
+
+    def under(self, id: bytes) -> Seal:
+        """The seal of the key with this id, which is empty for none.
+
+        Raises:
+            Unkeyed: if what is under it is not believed.
+            KeyMissingError: if the key is not known; `KeyNeeded` if it may be found.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """See above.
+    """Implements `Keys` with integrity keys.
 
     Attributes:
         current: what new rows are made under.
@@ -31,16 +56,18 @@ class Keyring:
     known: Mapping[bytes, Seal] = field(default_factory=dict)
     accepts_plain: bool = True
 
-    def under(self, id: bytes) -> Seal:
-        """The seal of the key with this id, which is empty for none.
+    @property
+    def signs(self) -> bool:
+        return bool(self.current.id)
 
-        Raises:
-            Unkeyed: if there is none, and that is not believed.
-            KeyMissingError: if this saver was not given the key.
-        """
+    @property
+    def clear(self) -> None:
+        return None
+
+    def under(self, id: bytes) -> Seal:
         if not id:
             if not self.accepts_plain:
-                raise Unkeyed
+                raise Unkeyed("it was stored without a key")
             return PLAIN
         found = self.known.get(id)
         if found is None:

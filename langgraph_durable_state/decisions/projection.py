@@ -22,10 +22,17 @@ _LONGEST = 1_000
 _MARK = "\U0010ffff"
 
 
-def of_metadata(metadata: Mapping[str, Any]) -> str:
-    """The JSON text to store beside a checkpoint; values that JSON cannot express are left out."""
+LANGGRAPHS = frozenset({"source", "step", "parents", "run_id"})
+"""LangGraph's own metadata keys: what stands in clear where all else is encrypted."""
+
+
+def of_metadata(metadata: Mapping[str, Any], clear: frozenset[str] | None = None) -> str:
+    """The JSON text to store beside a checkpoint; values that JSON cannot express are left out,
+    and so is what is not under one of the keys `clear`, unless that is None."""
     shown = {}
     for key, value in metadata.items():
+        if clear is not None and key not in clear:
+            continue
         try:
             shown[_text(str(key))] = _json(value)
         except TypeError:
@@ -33,14 +40,20 @@ def of_metadata(metadata: Mapping[str, Any]) -> str:
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
 
-def of_filter(wanted: Mapping[str, Any]) -> dict[str, str]:
+def of_filter(wanted: Mapping[str, Any], clear: frozenset[str] | None = None) -> dict[str, str]:
     """The JSON text that each key of a metadata filter must equal.
 
     Raises:
-        UsageError: if a value cannot be compared as JSON.
+        UsageError: if a value cannot be compared as JSON, or is encrypted, being under none of the
+            keys `clear`.
     """
     found = {}
     for key, value in wanted.items():
+        if clear is not None and key not in clear:
+            raise UsageError(
+                f"metadata filter {key!r}: its values are encrypted, and nobody can search them; "
+                "to have them in clear from now on, name it in clear_metadata"
+            )
         try:
             found[_text(str(key))] = json.dumps(_json(value), ensure_ascii=False)
         except TypeError:

@@ -44,7 +44,7 @@ class Rechained:
         )
         digest = made.digest()
         self.records[row.digest] = digest
-        return replace(row, digest=digest, record=codec.pack_record(made, self.blobs))
+        return replace(row, digest=digest, record=codec.pack_record(made, self.blobs, digest))
 
     def _renamed(self, consumed: Iterable[Digest]) -> tuple[Digest, ...]:
         return tuple(self.writes.get(mark, mark) for mark in consumed)

@@ -18,6 +18,7 @@ from ..protocols.leasing import Leasing
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
 from ..protocols.upkeep import Upkeep
+from ..protocols.vault import Vault
 from ..protocols.writer import Writer
 from ..settings import Settings
 from ..tiers.outbox import RedisOutbox
@@ -50,6 +51,7 @@ class Driver:
         engine, writer, upkeep: read, write and tidy up through this face's tiers.
         arbiter, flusher: compare the tiers, and bring one up to the other.
         leasing: takes and keeps leases.
+        vault: finds and makes data keys.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
@@ -73,9 +75,10 @@ class Driver:
         behind = None
         if outbox is not None:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher)
-        self.engine = Engine(shared, durable, copies, self.arbiter, self.flusher)
-        self.writer = Writer(shared, durable, commits, copies, behind, self.flusher)
-        self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs)
+        self.vault = vault = Vault(shared.blobs.keys, durable)
+        self.engine = Engine(shared, durable, copies, self.arbiter, self.flusher, vault)
+        self.writer = Writer(shared, durable, commits, copies, behind, self.flusher, vault)
+        self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs, vault)
         self.close = close
         self._shared = shared
         self._hot = hot

@@ -36,13 +36,14 @@ from ..words import (
     Waiting,
     WriteRow,
 )
+from .memory_keys import MemoryKeys
 from .memory_leases import MemoryLeases
 from .memory_world import Change, Checkpoint, Ids, Rows, World, matches
 
 _NO_HEAD = Head("", 0, b"")
 
 
-class MemoryDurable(MemoryLeases):
+class MemoryDurable(MemoryLeases, MemoryKeys):
     """Implements `Durable`."""
 
     def __init__(self, world: World) -> None:

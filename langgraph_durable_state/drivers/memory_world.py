@@ -15,7 +15,18 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import NumberTakenError
-from ..words import ChunkRow, Digest, Entry, Head, Phase, Place, RecordRow, Thread, WriteRow
+from ..words import (
+    ChunkRow,
+    DataKey,
+    Digest,
+    Entry,
+    Head,
+    Phase,
+    Place,
+    RecordRow,
+    Thread,
+    WriteRow,
+)
 
 AFTER = ", answered"
 """Ends the name of the switch point between a change and its acknowledgement."""
@@ -138,6 +149,7 @@ class World:
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
         leases: their rows, by thread.
+        data_keys: by id, the newest last.
         now: the clock of both, in seconds; it stands still until somebody moves it.
         spells, hot_writes, outboxes: what the hot tier holds alone; `lose_hot` loses it all.
         fences: the largest that the hot tier was told of, by thread.
@@ -153,6 +165,7 @@ class World:
         self.hot_writes: dict[Spot, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
         self.leases: dict[UUID, LeaseRow] = {}
+        self.data_keys: dict[bytes, DataKey] = {}
         self.now = 0.0
         self.fences: dict[UUID, int] = {}
         self.flushers: dict[UUID, tuple[bytes, float]] = {}

@@ -12,7 +12,7 @@ from ..decisions import codec, keys
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
 from ..decisions.serializing import Serializer
-from ..errors import StateLostError, UnavailableError
+from ..errors import KeyMissingError, StateLostError, UnavailableError
 from ..ports import Durable, Outbox
 from ..words import (
     Ahead,
@@ -223,7 +223,7 @@ class Behind:
         try:
             chunks = self._shared.reader.chunks(hot.chunks)
             return codec.read_record(put.place, hot.row, chunks, self._shared.blobs)
-        except Unsound:
+        except (Unsound, KeyMissingError):  # this process has the key of what it put
             return None
 
     # -- writes ------------------------------------------------------------------------------

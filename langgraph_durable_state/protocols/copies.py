@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..decisions import codec
 from ..decisions.codec import Record, Unsound
+from ..decisions.keyring import KeyNeeded
 from ..errors import KeyMissingError, UnavailableError
 from ..ports import Hot
 from ..words import ChunkRow, Digest, Place, RecordRow, Thread
@@ -82,6 +83,8 @@ class Copies:
             row, rows = copy
             chunks = self._shared.reader.chunks(rows)
             return codec.read_record(place, row, chunks, self._shared.blobs)
+        except KeyNeeded:
+            raise
         except (UnavailableError, KeyMissingError) as error:
             logger.debug("a hot copy was not read: %s", error)
         except Unsound as found:

@@ -137,11 +137,12 @@ class Draft:
         metadata = serializer.loads(self.record.metadata.tag, self.record.metadata.data)
         metadata[DEGRADED] = how
         record = replace(self.record, metadata=serializer.dumps(metadata, "metadata"))
+        digest = record.digest()
         put = replace(
             self.put,
-            digest=record.digest(),
-            record=codec.pack_record(record, blobs),
-            metadata=projection.of_metadata(metadata),
+            digest=digest,
+            record=codec.pack_record(record, blobs, digest),
+            metadata=projection.of_metadata(metadata, blobs.keys.clear),
         )
         return replace(self, put=put, record=record)
 
@@ -209,15 +210,16 @@ def draft(
         consumed,
         seal,
     )
+    own = record.digest()
     put = Put(
         asked.place,
         asked.id,
         asked.parent,
         stance.claim,
         stance.expected,
-        record.digest(),
-        codec.pack_record(record, blobs),
-        projection.of_metadata(metadata),
+        own,
+        codec.pack_record(record, blobs, own),
+        projection.of_metadata(metadata, blobs.keys.clear),
         codec.numbers_of(channels),
         tuple(codec.chunk_row(chunk, blobs) for chunk in weaver.to_store(channels)),
         record.size,

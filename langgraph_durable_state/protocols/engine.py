@@ -26,6 +26,7 @@ from .reading import corrupt, united
 from .runs import Run
 from .settling import Settler
 from .shared import Known, Shared
+from .vault import Vault
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
@@ -47,6 +48,7 @@ class Engine:
         copies: the hot tier's.
         arbiter: tells whose head is current.
         flusher: makes durable what is to be read as a whole.
+        vault: finds the keys that it is read with.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Engine:
         copies: Copies,
         arbiter: Arbiter,
         flusher: Settler,
+        vault: Vault,
     ) -> None:
         self._shared = shared
+        self._vault = vault
         self._reader = shared.reader
         self._durable = durable
         self._copies = copies
@@ -72,8 +76,10 @@ class Engine:
         place = keys.place_of(config)
         id = keys.checkpoint_id_of(config)
         if id is not None:
-            return await self._get_one(serializer, place, id)
-        return await self._get_head(serializer, place)
+            read = partial(self._get_one, serializer, place, id)
+        else:
+            read = partial(self._get_head, serializer, place)
+        return await self._vault.reading(place.thread, read)
 
     async def _get_one(
         self, serializer: Serializer, place: Place, id: str
@@ -129,6 +135,7 @@ class Engine:
         if record is None:
             record = await self._copies.fetch(place, digest)
         if record is not None and _is_held(record, found):
+            self._shared.blobs.keys.under(record.seal.id)  # or it may have been shredded
             return record, found
         return await self._whole_head(place, found)
 
@@ -219,9 +226,8 @@ class Engine:
         links = Links()
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
-            rows, out, links = await settled(
-                partial(self._page, serializer, replace(listing, limit=asked), links)
-            )
+            page = partial(self._page, serializer, replace(listing, limit=asked), links)
+            rows, out, links = await self._vault.reading(listing.thread, partial(settled, page))
             if not rows:
                 return
             yield out
@@ -247,7 +253,7 @@ class Engine:
             batches = self._reader.batches(place, found, page.chunks)
             out.append(self._reader.tuple_of(record, batches, serializer, None, False))
             seen.append((record, row.digest, found))
-        if self._shared.blobs.keys.current.id:
+        if self._shared.blobs.keys.signs:
             links = links.followed(seen)
         return page.rows, out, links
 
@@ -273,7 +279,7 @@ class Engine:
                 self._durable, self._reader, self._shared.blobs, serializer, place, found, channels
             )
 
-        return await settled(replay)
+        return await self._vault.reading(place.thread, partial(settled, replay))
 
 
 def _is_held(record: Record, found: Found) -> bool:
@@ -308,11 +314,13 @@ def listing_of(
     config: Mapping[str, Any] | None,
     filter: Mapping[str, Any] | None,
     before: Mapping[str, Any] | None,
+    clear: frozenset[str] | None = None,
 ) -> Listing:
-    """What a call of `list` asks for.
+    """What a call of `list` asks for; only the metadata keys `clear` can be searched.
 
     Raises:
-        UsageError: if a filter cannot be compared as JSON, or an id cannot be used.
+        UsageError: if a filter cannot be compared as JSON, or is encrypted, or an id cannot be
+            used.
     """
     configurable = (config or {}).get("configurable") or {}
     named = configurable.get("thread_id") is not None
@@ -324,6 +332,6 @@ def listing_of(
         ns=None if ns is None else str(ns),
         id=keys.checkpoint_id_of(config or {}),
         before=keys.checkpoint_id_of(before) if before else None,
-        filter=projection.of_filter(filter or {}),
+        filter=projection.of_filter(filter or {}, clear),
         limit=PAGE,
     )

@@ -73,7 +73,7 @@ def _require_nothing(channels: set[str], parent: str) -> None:
 def _written(row: RecordRow, blobs: Blobs, serializer: Serializer) -> set[str]:
     """The channels that have a version at a stored record."""
     try:
-        body = serializer.loads(*codec.record_parts(row.record, blobs)[3])
+        body = serializer.loads(*codec.record_parts(row, blobs)[3])
         return set(body.get("channel_versions") or {})
     except (Unsound, ValueError, TypeError, AttributeError) as error:
         raise Unsound(None, f"the record cannot be read ({error})") from error

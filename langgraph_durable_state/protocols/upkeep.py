@@ -10,9 +10,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..decisions import codec, retention
 from ..decisions.codec import Blobs, Record, Unsound
+from ..decisions.digest import Seal
 from ..decisions.matching import Chunk
 from ..decisions.rechaining import Rechained
 from ..decisions.serializing import Serializer
@@ -29,6 +31,7 @@ from . import history
 from .copies import Copies
 from .reading import corrupt
 from .settling import Settler
+from .vault import Vault
 
 logger = logging.getLogger("langgraph_durable_state")
 
@@ -46,7 +49,10 @@ TRIES = 5
 class Upkeep:
     """Upkeep over one driver's tiers."""
 
-    def __init__(self, durable: Durable, copies: Copies, flusher: Settler, blobs: Blobs) -> None:
+    def __init__(
+        self, durable: Durable, copies: Copies, flusher: Settler, blobs: Blobs, vault: Vault
+    ) -> None:
+        self._vault = vault
         self._durable = durable
         self._copies = copies
         self._flusher = flusher
@@ -86,7 +92,8 @@ class Upkeep:
             doomed[thread].add((ns, id))
         for thread, ids in doomed.items():
             for _ in range(TRIES):
-                if await self._removed(serializer, thread, ids):
+                removed = partial(self._removed, serializer, thread, ids)
+                if await self._vault.reading(thread, removed):
                     break
                 await self._flusher.end(thread)
             else:
@@ -142,7 +149,8 @@ class Upkeep:
         await self._flusher.settle(thread)
         for _ in range(TRIES):
             heads = await self._durable.heads(thread)
-            kept = await self._needed(serializer, thread, heads)
+            needed = partial(self._needed, serializer, thread, heads)
+            kept = await self._vault.reading(thread, needed)
             if await self._durable.keep(thread, kept, heads):
                 return
         raise _busy(thread)
@@ -171,7 +179,7 @@ class Upkeep:
         if not rows:
             return set()
         try:
-            parts = codec.record_parts(rows[0].record, self._blobs)
+            parts = codec.record_parts(rows[0], self._blobs)
             stored = codec.channels_present(rows[0], self._blobs)
             body, metadata = serializer.loads(*parts[3]), serializer.loads(*parts[4])
         except Unsound as found:
@@ -193,20 +201,30 @@ class Upkeep:
         await self._flusher.settle(target)
         if source == target or await self._durable.heads(target):
             raise UsageError(f"copy_thread: thread {target.id!r} has checkpoints already")
+        seal = self._vault.at_hand(source, None)
+        if seal is None:
+            owner, seal = await self._vault.of_owner(source)
+            target = replace(target, user=owner.user)  # a copy is its source's owner's
         for _ in range(TRIES):
-            if await self._copied(serializer, source, target, latest_only):
+            copied = partial(self._copied, serializer, source, target, latest_only, seal)
+            if await self._vault.reading(source, copied):
                 return
             await self._durable.delete_thread(target)  # the source was pruned meanwhile
         raise _busy(source)
 
     async def _copied(
-        self, serializer: Serializer, source: Thread, target: Thread, latest_only: bool
+        self,
+        serializer: Serializer,
+        source: Thread,
+        target: Thread,
+        latest_only: bool,
+        seal: Seal,
     ) -> bool:
         """Copies once; False if a head of the source was removed meanwhile."""
         heads = await self._durable.heads(source)
         only = set(await self._needed(serializer, source, heads)) if latest_only else None
         pages = await self._pages(source, only)
-        made = Rechained(target, self._blobs, self._blobs.keys.current)
+        made = Rechained(target, self._blobs, seal)
         writes = [self._copied_writes(source, page, made) for page in pages]
         for page, rows in zip(reversed(pages), reversed(writes), strict=True):
             records = [

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..decisions import keys
+from ..decisions.codec import Record
 from ..decisions.serializing import Serializer
 from ..errors import (
     ConflictError,
@@ -23,6 +24,7 @@ from ..ports import Commits, Durable
 from ..words import (
     Ahead,
     Claim,
+    Digest,
     Fenced,
     Head,
     Lost,
@@ -31,6 +33,7 @@ from ..words import (
     Place,
     Put,
     PutWrites,
+    RecordRow,
     Stored,
     Thread,
     Won,
@@ -54,6 +57,7 @@ from .reading import config_of
 from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
 from .settling import Settler
 from .shared import Known, Shared
+from .vault import Vault
 
 
 class Writer:
@@ -66,6 +70,7 @@ class Writer:
         copies: the hot tier's.
         behind: stores in the hot tier; None if there is none.
         flusher: makes that durable.
+        vault: has the keys that it is stored with.
     """
 
     def __init__(
@@ -76,8 +81,10 @@ class Writer:
         copies: Copies,
         behind: Behind | None,
         flusher: Settler,
+        vault: Vault,
     ) -> None:
         self._shared = shared
+        self._vault = vault
         self._policy = shared.policy
         self._durable = durable
         self._commits = commits
@@ -105,10 +112,15 @@ class Writer:
         if actor is not None:
             self._shared.register.started(actor, asked.place, asked.id)
         parent = self._known_parent(run, asked)
-        if parent is None and asked.parent is not None:
+        if parent is None and (before := asked.parent) is not None:
             # A fork of a checkpoint that this process has not seen lately.
             asked = asked.frozen(serializer)
-            parent = await self._load(asked.place, asked.parent)
+            parent = await self._load(asked.place, before)
+        near = parent.record if parent is not None else None
+        seal = self._vault.at_hand(asked.place.thread, near)
+        if seal is None:
+            asked = asked.frozen(serializer)
+            seal = await self._vault.seal(asked.place.thread, near)
         position = self._stance(run, loaded, asked, parent)
         consumed = None
         if position.run is not None and position.run.at == asked.parent and asked.parent:
@@ -122,7 +134,7 @@ class Writer:
             serializer,
             self._shared.numbers,
             self._shared.blobs,
-            self._shared.blobs.keys.current,
+            seal,
             hot,
         ).under(fence)
         await self._store(made, serializer, hot, self._must_be_durable(asked.config))
@@ -144,11 +156,21 @@ class Writer:
             return Known(run.record, run.digest)
         return self._shared.recent.get((asked.place, asked.parent))
 
-    async def _load(self, place: Place, id: str | None) -> Known | None:
-        found = await self._durable.read(place, id, b"", None)
-        if found is None or found.row is None:
-            return None
-        return Known(self._shared.reader.record(place, found.row, found.chunks), found.row.digest)
+    async def _load(self, place: Place, id: str) -> Known | None:
+        found = await self._stored_row(place, id)
+        return Known(*found[:2]) if found is not None else None
+
+    async def _stored_row(self, place: Place, id: str) -> tuple[Record, Digest, RecordRow] | None:
+        """A stored checkpoint, proven."""
+
+        async def read() -> tuple[Record, Digest, RecordRow] | None:
+            found = await self._durable.read(place, id, b"", None)
+            if found is None or found.row is None:
+                return None
+            record = self._shared.reader.record(place, found.row, found.chunks)
+            return record, found.row.digest, found.row
+
+        return await self._vault.reading(place.thread, read)
 
     def _stance(
         self, run: Run | None, loaded: Run | None, asked: Request, parent: Known | None
@@ -201,11 +223,10 @@ class Writer:
     async def _there(self, made: Draft, serializer: Serializer) -> Known | None:
         """A put that is stored under another mark, since its first answer was lost; None if it is
         not: it was refused, or is not the same."""
-        found = await self._durable.read(made.put.place, made.put.id, b"", None)
-        if found is None or found.row is None or found.row.refused:
+        found = await self._stored_row(made.put.place, made.put.id)
+        if found is None or found[2].refused or not same(found[0], made.record, serializer):
             return None
-        record = self._shared.reader.record(made.put.place, found.row, found.chunks)
-        return Known(record, found.row.digest) if same(record, made.record, serializer) else None
+        return Known(*found[:2])
 
     def _won(self, made: Draft, known: Known, outcome: Won, hot: bool) -> None:
         self._shared.register.settled(made.put.place, made.put.parent)
@@ -341,7 +362,12 @@ class Writer:
             raise UsageError('put_writes needs config["configurable"]["checkpoint_id"]')
         if not writes:
             return
-        seal = self._shared.blobs.keys.current
+        near = self._near(config, place, id) if self._vault.encrypts else None
+        seal = self._vault.at_hand(place.thread, near)
+        if seal is None:
+            # What the caller does to them meanwhile changes nothing.
+            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            seal = await self._vault.seal(place.thread, near)
         numbers = self._shared.numbers
         made = draft_writes(place, id, writes, task_id, task_path, serializer, numbers, seal)
         run = self._shared.register.of_writes(config, place, id)
@@ -357,6 +383,14 @@ class Writer:
         chunks = [] if repeated or hot else made.ordinary_chunks(item.rows)
         self._shared.register.wrote(run, place, id, digests, chunks)
         self._shared.heads.wrote(place, id, made.batches)
+
+    def _near(self, config: Mapping[str, Any], place: Place, id: str) -> Record | None:
+        """A record of the thread that this process knows: the owner is its."""
+        run = self._shared.register.of_writes(config, place, id)
+        if run is not None and run.record is not None:
+            return run.record
+        known = self._shared.recent.get((place, id))
+        return known.record if known is not None else None
 
     async def _stored_writes(
         self, made: DraftWrites, run: Run | None, durably: bool

@@ -34,15 +34,16 @@ from ..words import (
     WriteRow,
 )
 from . import arrays, bind
+from .data_keys import PostgresKeys
 from .leases import PostgresLeases
 from .outcomes import Seen, Standing, outcome
 from .statements import schema_sql
 
-VERSION = 2
+VERSION = 3
 _LARGEST = 2**31 - 1
 
 
-class PostgresTier(PostgresLeases):
+class PostgresTier(PostgresLeases, PostgresKeys):
     """Implements `Durable`.
 
     Args:

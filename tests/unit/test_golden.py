@@ -90,4 +90,4 @@ def test_format_1_is_read() -> None:
         ("task-1", "counter", 8),
         ("task-2", "__interrupt__", {"question": "go on?"}),
     ]
-    assert codec.record_parts(record_row.record, Blobs())[0] == 1
+    assert codec.record_parts(record_row, Blobs())[0] == 1

@@ -133,7 +133,9 @@ def test_a_record_comes_back_under_its_key() -> None:
     """And is not taken for one of another key whose id it is given."""
     seal, blobs = keyed(SECRET), Blobs(keys=keyring([SECRET, OTHER], accepts_plain=False))
     made = a_record(seal)
-    row = RecordRow("ns", "id", "parent", 1, made.digest(), codec.pack_record(made, blobs), (1,))
+    row = RecordRow(
+        "ns", "id", "parent", 1, made.digest(), codec.pack_record(made, blobs, made.digest()), (1,)
+    )
     chunks = {1: made.channels[0].pieces[0].chunk}
     assert codec.read_record(made.place, row, chunks, blobs).digest() == made.digest()
     other = row.record.replace(seal.id, keyed(OTHER).id)

@@ -17,6 +17,7 @@ from langgraph_durable_state.decisions.codec import Blobs, Unsound
 from langgraph_durable_state.decisions.digest import PLAIN
 from langgraph_durable_state.decisions.versions import Tagged, following, run_of
 from langgraph_durable_state.settings import Settings
+from langgraph_durable_state.words import RecordRow
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=400))
@@ -155,7 +156,7 @@ def test_a_record_of_a_newer_format_says_so() -> None:
 
     newer = Blobs().pack(ormsgpack.packb((codec.RECORD_FORMAT + 1, 0, b"", (), (), [], [], None)))
     with pytest.raises(EvolutionError, match="newer version"):
-        codec.record_parts(newer, Blobs())
+        codec.record_parts(RecordRow("", "1", None, 1, b"", newer, ()), Blobs())
 
 
 GOOD: dict[str, Any] = {

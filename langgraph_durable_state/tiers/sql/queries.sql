@@ -568,3 +568,31 @@ UPDATE {schema}.lease SET until = now() + $4::float8 * interval '1 s'
 -- release_lease: Ends a holder's lease. The row stays, so that fences only grow.
 UPDATE {schema}.lease SET until = 'epoch', holder = ''
  WHERE (tk, holder) = ($1::uuid, $2::text) RETURNING true;
+
+-- owner: Whom a thread was begun for.
+SELECT user_id FROM {schema}.thread WHERE tk = $1::uuid
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- data_key: A data key by its id.
+SELECT tenant, user_id, master, wrapped FROM {schema}.data_key WHERE id = $1::bytea
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- data_keys: The data keys of a tenant's user, or of what no user owns there, newest first.
+SELECT * FROM (
+  SELECT id, master, wrapped FROM {schema}.data_key
+   WHERE md5(tenant) = md5($1::bytea) AND coalesce(md5(user_id), '') = coalesce(md5($2::bytea), '')
+     AND tenant = $1 AND user_id IS NOT DISTINCT FROM $2
+   ORDER BY at DESC, id
+) AS keys
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- add_data_key: Stores a data key, or one that is there under another master key.
+INSERT INTO {schema}.data_key (id, tenant, user_id, master, wrapped)
+VALUES ($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bytea)
+ON CONFLICT (id) DO UPDATE SET master = excluded.master, wrapped = excluded.wrapped;
+
+-- drop_data_keys: Removes the data keys of a tenant's user: nobody can read what is under them.
+DELETE FROM {schema}.data_key
+ WHERE md5(tenant) = md5($1::bytea) AND coalesce(md5(user_id), '') = coalesce(md5($2::bytea), '')
+   AND tenant = $1 AND user_id IS NOT DISTINCT FROM $2
+RETURNING id;

@@ -128,4 +128,23 @@ CREATE TABLE {schema}.lease (
 
 INSERT INTO {schema}.installed (version) VALUES (2);
 
+END IF;
+
+-- Version 3.
+IF NOT EXISTS (SELECT FROM {schema}.installed WHERE version >= 3) THEN
+
+-- What a user's rows are encrypted with, wrapped under the master key that "master" names; NULL for
+-- what no user owns. Deleting a user's shreds what is under them, in every copy of it.
+CREATE TABLE {schema}.data_key (
+  id bytea PRIMARY KEY,
+  tenant bytea NOT NULL,
+  user_id bytea,
+  master bytea NOT NULL,
+  wrapped bytea NOT NULL,
+  at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX data_key_owner ON {schema}.data_key (md5(tenant), coalesce(md5(user_id), ''));
+
+INSERT INTO {schema}.installed (version) VALUES (3);
+
 END IF; END $install$;
