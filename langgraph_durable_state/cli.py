@@ -19,6 +19,7 @@ from .errors import (
     ConflictError,
     CorruptionError,
     DurableStateError,
+    HeadMovedError,
     StateLostError,
     UnavailableError,
     UsageError,
@@ -34,6 +35,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, 2),
     (UnavailableError, 3),
     (CorruptionError, 4),
+    (HeadMovedError, 4),
     (ConflictError, 5),
     (StateLostError, 6),
 )

@@ -10,6 +10,11 @@ from .cli import Stores
 PostgresUrl = Annotated[
     str, typer.Option("--postgres", envvar="DURABLE_STATE_POSTGRES", help="A URL or conninfo.")
 ]
+RedisUrl = Annotated[
+    str | None,
+    typer.Option("--redis", envvar="DURABLE_STATE_REDIS", help="A URL, if Redis is used."),
+]
+Prefix = Annotated[str, typer.Option(help="What the keys in Redis begin with.")]
 Schema = Annotated[str, typer.Option(help="The schema of the tables in Postgres.")]
 Tenant = Annotated[str, typer.Option(help="Whose it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
@@ -17,7 +22,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines."
 
 def add_to(app: typer.Typer) -> None:
     """Adds them."""
-    app.command()(shred)
+    for command in (shred, export_head, check_head, accept_rollback):
+        app.command()(command)
 
 
 def shred(
@@ -34,3 +40,53 @@ def shred(
     with Stores(postgres, None, schema, "durable_state").open() as saver:
         keys = saver.shred(user_id, tenant_id=tenant)
     typer.echo(json.dumps({"keys": keys}) if as_json else f"{keys} keys deleted")
+
+
+def export_head(
+    thread_id: Annotated[str, typer.Argument(help="Whose head.")],
+    postgres: PostgresUrl,
+    redis: RedisUrl = None,
+    schema: Schema = "durable_state",
+    prefix: Prefix = "durable_state",
+    tenant: Tenant = "",
+    namespace: Annotated[str, typer.Option(help="The checkpoint namespace.")] = "",
+) -> None:
+    """Print a thread's head, signed, to be kept outside of both tiers."""
+    with Stores(postgres, redis, schema, prefix).open() as saver:
+        typer.echo(saver.export_head(thread_id, tenant_id=tenant, checkpoint_ns=namespace))
+
+
+def check_head(
+    file: Annotated[typer.FileText, typer.Argument(help="What export-head printed; - for stdin.")],
+    postgres: PostgresUrl,
+    redis: RedisUrl = None,
+    schema: Schema = "durable_state",
+    prefix: Prefix = "durable_state",
+    as_json: AsJson = False,
+) -> None:
+    """Check that threads have gone on from exported heads, one a line. Exits with 4 if not."""
+    with Stores(postgres, redis, schema, prefix).open() as saver:
+        for line in file:
+            moves = saver.check_head(line)
+            told = f"{json.loads(line)['thread']}: {moves} moves since"
+            typer.echo(json.dumps({"moves": moves}) if as_json else told)
+
+
+def accept_rollback(
+    postgres: PostgresUrl,
+    thread_id: Annotated[
+        str | None, typer.Argument(help="The thread that raises HeadMovedError; all if none.")
+    ] = None,
+    redis: RedisUrl = None,
+    schema: Schema = "durable_state",
+    prefix: Prefix = "durable_state",
+    tenant: Tenant = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take heads as they are, after Postgres was restored from a backup on purpose."""
+    with Stores(postgres, redis, schema, prefix).open() as saver:
+        found = saver.accept_rollback(thread_id, tenant_id=tenant)
+    if as_json:
+        typer.echo(json.dumps({"namespaces": found}))
+    else:
+        typer.echo("accepted" if thread_id is None else f"accepted for {len(found)} namespaces")

@@ -194,6 +194,40 @@ class CorruptionError(DurableStateError):
         self.detail = detail
 
 
+class HeadMovedError(DurableStateError):
+    """The head of this thread is not the one that was put last.
+
+    Somebody without the key moved it, or the tier that holds it was set back to an older state, by
+    a restored backup for one. If that was on purpose, `DurableSaver.accept_rollback` says so.
+
+    Attributes:
+        thread, namespace, tenant: where.
+        found: id of the checkpoint that the head is at; None if there is none.
+        known: id of the newest one that was seen as head; None if nobody knows.
+    """
+
+    def __init__(
+        self,
+        *,
+        thread: str,
+        namespace: str,
+        found: str | None,
+        known: str | None,
+        detail: str,
+        tenant: str = "",
+    ) -> None:
+        of = f" of tenant {tenant!r}" if tenant else ""
+        super().__init__(
+            f"Thread {thread!r}{of}, namespace {namespace!r}: its head, checkpoint {found}, is not "
+            f"the one that was put last: {detail}. If that is on purpose, call accept_rollback()."
+        )
+        self.thread = thread
+        self.namespace = namespace
+        self.tenant = tenant
+        self.found = found
+        self.known = known
+
+
 class NumberTakenError(DurableStateError):
     """A chunk number is taken by other content; new ones are drawn and the put is sent again."""
 

@@ -2,17 +2,128 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from .decisions.keys import place_of
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
 from .errors import UsageError
-from .words import Owner
+from .words import Owner, Place
 
 
 class Integrity:
-    """The part of `DurableSaver` that is about keys."""
+    """The part of `DurableSaver` that is about keys, and about what they prove."""
 
     _faces: Faces
+
+    # -- heads -------------------------------------------------------------------------------
+
+    def export_head(self, thread_id: str, *, tenant_id: str = "", checkpoint_ns: str = "") -> str:
+        """What a thread's head is now, signed, as one line of JSON: an anchor for `check_head`.
+
+        Keep it where whoever may write to Postgres and to Redis may not. What Redis alone holds of
+        the thread is flushed first.
+
+        Args:
+            thread_id, tenant_id, checkpoint_ns: whose head.
+
+        Raises:
+            UsageError: if there is no head, or no key.
+            HeadMovedError: if somebody without the key moved it.
+            UnavailableError, StateLostError: as `flush`.
+        """
+        return run(self._export_blocking(_place(thread_id, tenant_id, checkpoint_ns)))
+
+    async def aexport_head(
+        self, thread_id: str, *, tenant_id: str = "", checkpoint_ns: str = ""
+    ) -> str:
+        """What a thread's head is now, signed; see `export_head`."""
+        place = _place(thread_id, tenant_id, checkpoint_ns)
+        return await self._export(await self._faces.native(), place)
+
+    async def _export_blocking(self, place: Place) -> str:
+        return await self._export(await self._faces.blocking(), place)
+
+    async def _export(self, driver: Driver, place: Place) -> str:
+        await driver.flusher.settle(place.thread)
+        return await driver.vault.reading(place.thread, partial(driver.attestor.export, place))
+
+    def check_head(self, anchor: str) -> int:
+        """Whether a thread has gone on from an exported head, and not from before it.
+
+        Args:
+            anchor: what `export_head` gave.
+
+        Returns:
+            How often its head has moved since.
+
+        Raises:
+            HeadMovedError: if it has not: both tiers were set back, or the thread was deleted, or
+                checkpoints were (`delete_for_runs`): export the head again after that.
+            UsageError: if it is no exported head, or was changed.
+            UnavailableError, StateLostError: as `flush`.
+        """
+        return run(self._check_blocking(anchor))
+
+    async def acheck_head(self, anchor: str) -> int:
+        """Whether a thread has gone on from an exported head; see `check_head`."""
+        return await self._check(await self._faces.native(), anchor)
+
+    async def _check_blocking(self, anchor: str) -> int:
+        return await self._check(await self._faces.blocking(), anchor)
+
+    async def _check(self, driver: Driver, anchor: str) -> int:
+        async def read() -> int:
+            place, signed = driver.attestor.read(anchor)
+            await driver.flusher.settle(place.thread)
+            return await driver.attestor.check(place, signed)
+
+        return await driver.vault.reading(None, read)
+
+    def accept_rollback(self, thread_id: str | None = None, *, tenant_id: str = "") -> list[str]:
+        """Takes the heads of a thread as they are after a `HeadMovedError`: a backup was restored.
+
+        Args:
+            thread_id: which thread; None for all threads, whose heads must still be signed: after
+                a restore of all of Postgres they are.
+            tenant_id: whose.
+
+        Returns:
+            The namespaces of the thread that have a head.
+
+        Raises:
+            CorruptionError: if what a head is at is not what was written.
+            UnavailableError: if a tier cannot be reached.
+        """
+        return run(self._accept_rollback_blocking(thread_id, tenant_id))
+
+    async def aaccept_rollback(
+        self, thread_id: str | None = None, *, tenant_id: str = ""
+    ) -> list[str]:
+        """Takes the heads of a thread as they are; see `accept_rollback`."""
+        return await self._accept_rollback(await self._faces.native(), thread_id, tenant_id)
+
+    async def _accept_rollback_blocking(self, thread_id: str | None, tenant_id: str) -> list[str]:
+        return await self._accept_rollback(await self._faces.blocking(), thread_id, tenant_id)
+
+    async def _accept_rollback(
+        self, driver: Driver, thread_id: str | None, tenant_id: str
+    ) -> list[str]:
+        if thread_id is None:
+            await driver.anchors.forget(None, None)
+            return []
+        thread = _place(thread_id, tenant_id, "").thread
+        await driver.flusher.settle(thread)
+        await driver.anchors.forget(thread, None)
+        found = []
+        for ns in await driver.durable.heads(thread):
+            accept = partial(driver.attestor.accept, Place(thread, ns))
+            if await driver.vault.reading(thread, accept):
+                found.append(ns)
+        return found
+
+    # -- keys --------------------------------------------------------------------------------
 
     def shred(self, user_id: str, *, tenant_id: str = "") -> int:
         """Deletes the keys of a user: nobody can read any more what was encrypted with them.
@@ -44,3 +155,8 @@ class Integrity:
         if not isinstance(user_id, str) or not user_id:
             raise UsageError(f"user_id {user_id!r}: use the str that threads are begun with")
         return await driver.vault.shred(Owner(tenant_id, user_id))
+
+
+def _place(thread_id: str, tenant_id: str, ns: str) -> Place:
+    named = {"thread_id": thread_id, "tenant_id": tenant_id, "checkpoint_ns": ns}
+    return place_of({"configurable": named})

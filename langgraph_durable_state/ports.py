@@ -7,6 +7,7 @@ implements `Durable` and `Hot` directly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -171,10 +172,18 @@ class Durable(LeaseTable, KeyTable, Protocol):
     async def runs(self, tenant: str, run_ids: Sequence[str]) -> list[tuple[Thread, str, str]]:
         """The thread, namespace and id of each checkpoint made by these runs."""
 
-    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> bool:
+    async def remove(
+        self,
+        thread: Thread,
+        doomed: Sequence[tuple[str, str]],
+        seals: Mapping[Digest, bytes] = MappingProxyType({}),
+    ) -> bool:
         """Removes checkpoints (namespace, id), the chunks that only they needed, and moves a
-        head that was among them to the newest that is left. Tells whether it did: not where the
-        hot tier may be ahead of a head of the thread."""
+        head that was among them to the newest that is left, signed by its digest's of `seals`.
+        Tells whether it did: not where the hot tier may be ahead of a head of the thread."""
+
+    async def sign_head(self, place: Place, digest: Digest, seal: bytes) -> bool:
+        """Signs a head, if it still has this digest; tells whether it had."""
 
     async def heads(self, thread: Thread) -> dict[str, Head]:
         """The heads of a thread, by namespace."""
@@ -192,9 +201,10 @@ class Durable(LeaseTable, KeyTable, Protocol):
         rows: Sequence[RecordRow],
         writes: Sequence[tuple[str, WriteRow]],
         heads: Sequence[tuple[str, str]],
+        seals: Sequence[bytes] = (),
     ) -> None:
         """Copies chunks, and stores re-digested rows and writes (with their namespaces); `heads`
-        (namespace, id), given last, make the copy visible."""
+        (namespace, id), given last, make the copy visible, and `seals`, if any, sign them."""
 
     async def mark_ahead(
         self, place: Place, token: bytes, accepted: Sequence[bytes], fence: int | None = None
@@ -245,6 +255,16 @@ class Hot(Protocol):
 
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes the copies of these namespaces."""
+
+    async def witness(self, place: Place) -> bytes:
+        """The newest signed head that was seen; empty if none was."""
+
+    async def raise_witness(self, place: Place, witness: bytes, force: bool) -> None:
+        """Keeps a signed head, unless one with a larger count (its first 16 digits) was seen and
+        this one is not to be kept by `force`."""
+
+    async def drop_witnesses(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
+        """Forgets the signed heads of these namespaces, or of all, of a thread, or of all."""
 
 
 class Outbox(Protocol):

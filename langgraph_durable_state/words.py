@@ -115,7 +115,8 @@ class Put:
     ``base_numbers`` are that one's chunk numbers: the same may be stored under others. With a
     claim on the head, ``consumed`` are the writes against it that the put was made from: they
     must be there. ``size`` is in plain bytes. ``spell`` is the token of the spell that it was
-    acknowledged in by the hot tier; ``fence`` that of the lease it is made under.
+    acknowledged in by the hot tier; ``fence`` that of the lease it is made under. ``seal`` signs it
+    as a head.
     """
 
     place: Place
@@ -136,6 +137,7 @@ class Put:
     spell: bytes | None = None
     fence: int | None = None
     consumed: tuple[Digest, ...] = ()
+    seal: bytes = b""
 
     @property
     def needs(self) -> str | None:
@@ -237,11 +239,12 @@ class Occupied:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What identifies a head."""
+    """What identifies a head; ``seal`` signs it, if there is a key."""
 
     id: str
     seq: int
     digest: Digest
+    seal: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from .digest import PLAIN, Seal
 from .keys import decoded, encoded
 from .matching import Chunk, Piece
 
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
+"""Records that are not counted are of format 1, which lacks the count."""
 
 
 # -- chunks ----------------------------------------------------------------------------------
@@ -120,7 +121,8 @@ class Record:
 
     ``consumed`` are the digests of the parent's pending writes that this checkpoint's run loaded
     or made; None if its writer could not tell, which stands for all of them. ``seal`` is what its
-    digest is made under.
+    digest is made under. Under a key ``count`` says how often the head had moved by then, itself
+    included.
     """
 
     place: Place
@@ -133,6 +135,7 @@ class Record:
     channels: tuple[Channel, ...]
     consumed: tuple[Digest, ...] | None
     seal: Seal = PLAIN
+    count: int = 0
 
     def digest(self) -> Digest:
         return self.seal.of_record(
@@ -145,6 +148,7 @@ class Record:
             self.metadata,
             (channel.digest(self.seal) for channel in self.channels),
             self.consumed,
+            self.count,
         )
 
     def by_name(self) -> dict[str, Channel]:
@@ -167,7 +171,7 @@ def pack_record(record: Record, blobs: Blobs, digest: Digest) -> bytes:
     versions = [channel.version for channel in record.channels]
     plain = ormsgpack.packb(
         (
-            RECORD_FORMAT,
+            RECORD_FORMAT if record.count else 1,
             record.schema_version,
             record.parent_digest,
             (record.body.tag, record.body.data),
@@ -175,6 +179,7 @@ def pack_record(record: Record, blobs: Blobs, digest: Digest) -> bytes:
             [_entry(channel) for channel in record.channels],
             versions,
             None if record.consumed is None else b"".join(record.consumed),
+            *((record.count,) if record.count else ()),
         )
     )
     return blobs.pack(plain, seal=record.seal, digest=digest)
@@ -193,14 +198,14 @@ def record_parts(row: RecordRow, blobs: Blobs) -> tuple[Any, ...]:
 def _parts(unpacked: Unpacked) -> tuple[Any, ...]:
     try:
         parts = ormsgpack.unpackb(unpacked.data)
-        known = int(parts[0]) if isinstance(parts, list) and len(parts) == 8 else 0
+        known = int(parts[0]) if isinstance(parts, list) and len(parts) >= 8 else 0
     except (ValueError, TypeError, IndexError) as error:
         raise Unsound(None, f"the record cannot be read ({error})") from error
     if known > RECORD_FORMAT:
         raise EvolutionError(f"record format {known} was written by a newer version")
-    if known != RECORD_FORMAT:
+    if len(parts) != {1: 8, 2: 9}.get(known):
         raise Unsound(None, "the record has no format that this library wrote")
-    return tuple(parts)
+    return tuple(parts) if known > 1 else (*parts, 0)
 
 
 def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs: Blobs) -> Record:
@@ -214,7 +219,8 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
     _check_tenant(place, unpacked.seal)
     parts = _parts(unpacked)
     try:
-        _, schema_version, parent_digest, body, metadata, entries, versions, consumed = parts
+        _, schema_version, parent_digest, body, metadata, entries, versions, *rest = parts
+        consumed, count = rest
         by_name = {decoded(e[0]): v for e, v in zip(entries, versions, strict=True)}
         channels = _channels(entries, by_name.__getitem__, row.numbers, chunks)
         record = Record(
@@ -228,6 +234,7 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
             channels,
             None if consumed is None else _split(consumed),
             unpacked.seal,
+            count,
         )
         actual = record.digest()
     except (ValueError, TypeError, KeyError, IndexError) as error:

@@ -92,12 +92,13 @@ class Seal:
         metadata: Typed,
         channels: Iterable[Digest],
         consumed: Iterable[Digest] | None,
+        count: int = 0,
     ) -> Digest:
         """Covers all that a checkpoint is, its parent's digest included: history is a hash
         chain."""
         return self.of_parts(
             (
-                "r1",
+                *(("r2", count) if count else ("r1",)),
                 encoded(place.thread.tenant),
                 encoded(place.thread.id),
                 place.ns,

@@ -16,7 +16,8 @@ from ..words import ChunkRow, Claim, Digest, Entry, Place, Put, PutWrites, Threa
 from . import keys
 from .codec import Unsound
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 lacks the signature, and is what has none."""
 
 ADVANCED = b"h"
 """It advanced a head of known digest."""
@@ -46,7 +47,8 @@ _CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
 def pack_item(item: Put | PutWrites) -> bytes:
     """The bytes of an item."""
     fields = _put(item) if isinstance(item, Put) else _writes(item)
-    return ormsgpack.packb((FORMAT, _thread(item.place.thread), item.place.ns, item.id, *fields))
+    known = FORMAT if isinstance(item, Put) and item.seal else 1
+    return ormsgpack.packb((known, _thread(item.place.thread), item.place.ns, item.id, *fields))
 
 
 def _put(put: Put) -> tuple[Any, ...]:
@@ -62,6 +64,7 @@ def _put(put: Put) -> tuple[Any, ...]:
         put.base,
         None if put.base_numbers is None else keys.packed(put.base_numbers),
         b"".join(put.consumed),
+        *((put.seal,) if put.seal else ()),
     )
 
 
@@ -131,7 +134,8 @@ def renumbered(put: Put, numbers: tuple[int, ...]) -> Put:
 
 
 def _read_put(place: Place, id: str, *fields: Any) -> Put:
-    parent, digest, record, metadata, numbers, chunks, size, refers, base, before, made = fields
+    parent, digest, record, metadata, numbers, chunks, size, refers, base, *rest = fields
+    before, made, seal = (*rest, b"")[:3]
     return Put(
         place,
         id,
@@ -149,6 +153,7 @@ def _read_put(place: Place, id: str, *fields: Any) -> Put:
         False,
         None if before is None else keys.unpacked(before),
         consumed=tuple(made[i : i + _DIGEST] for i in range(0, len(made), _DIGEST)),
+        seal=seal,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..words import Digest, Place, RecordRow, Thread, WriteRow
-from . import codec
+from . import codec, heads
 from .codec import Batch, Blobs, Record
 from .digest import Seal
 
@@ -45,6 +45,11 @@ class Rechained:
         digest = made.digest()
         self.records[row.digest] = digest
         return replace(row, digest=digest, record=codec.pack_record(made, self.blobs, digest))
+
+    def signed(self, row: RecordRow, record: Record) -> bytes:
+        """What signs a row of the target as a head; `record` is what it was made from."""
+        place = Place(self.target, row.ns)
+        return heads.signature(self.seal, place, row.id, row.digest, record.count)
 
     def _renamed(self, consumed: Iterable[Digest]) -> tuple[Digest, ...]:
         return tuple(self.writes.get(mark, mark) for mark in consumed)

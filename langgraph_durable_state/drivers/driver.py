@@ -10,7 +10,9 @@ from typing import Any
 from ..errors import DurableStateError
 from ..health import Health, TierHealth, Waits
 from ..ports import Commits, Durable, Hot, Outbox
+from ..protocols.anchoring import Anchors
 from ..protocols.arbiter import Arbiter
+from ..protocols.attesting import Attestor
 from ..protocols.behind import Behind
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
@@ -52,6 +54,8 @@ class Driver:
         arbiter, flusher: compare the tiers, and bring one up to the other.
         leasing: takes and keeps leases.
         vault: finds and makes data keys.
+        anchors: sign heads, and tell those that were moved.
+        attestor: compares heads with what is kept outside.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
@@ -70,15 +74,18 @@ class Driver:
         self.outbox = outbox
         self.copies = copies = Copies(hot, shared)
         self.arbiter = Arbiter(shared, durable, outbox)
-        self.flusher = Settler(shared, durable, outbox, self.arbiter)
+        self.anchors = anchors = Anchors(shared, durable, hot)
+        self.flusher = Settler(shared, durable, outbox, self.arbiter, anchors)
         self.leasing = Leasing(shared, durable, outbox)
         behind = None
         if outbox is not None:
-            behind = Behind(shared, durable, outbox, self.arbiter, self.flusher)
+            behind = Behind(shared, durable, outbox, self.arbiter, self.flusher, anchors)
         self.vault = vault = Vault(shared.blobs.keys, durable)
-        self.engine = Engine(shared, durable, copies, self.arbiter, self.flusher, vault)
-        self.writer = Writer(shared, durable, commits, copies, behind, self.flusher, vault)
-        self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs, vault)
+        settler = self.flusher
+        self.engine = Engine(shared, durable, copies, self.arbiter, settler, vault, anchors)
+        self.writer = Writer(shared, durable, commits, copies, behind, settler, vault, anchors)
+        self.attestor = Attestor(shared, durable, anchors)
+        self.upkeep = Upkeep(durable, copies, settler, shared.blobs, vault, anchors)
         self.close = close
         self._shared = shared
         self._hot = hot

@@ -158,7 +158,7 @@ class MemoryDurable(MemoryLeases, MemoryKeys):
     def _win(self, put: Put, held: Head | None) -> int:
         rows = self._world.rows(put.place.thread)
         seq = 1 + (held.seq if held else rows.last(put.place.ns))
-        rows.heads[put.place.ns] = Head(put.id, seq, put.digest)
+        rows.heads[put.place.ns] = Head(put.id, seq, put.digest, put.seal)
         rows.checkpoints[put.place.ns, put.id] = _checkpoint(put, seq, refused=False)
         if held is None and rows.thread is None:
             rows.thread = put.place.thread
@@ -324,13 +324,27 @@ class MemoryDurable(MemoryLeases, MemoryKeys):
             if any(matches(stored.meta, one) for one in wanted)
         ]
 
-    async def remove(self, thread: Thread, doomed: Sequence[Ids]) -> bool:
+    async def sign_head(self, place: Place, digest: Digest, seal: bytes) -> bool:
+        async with Change(self._world, "sign_head"):
+            heads = self._world.rows(place.thread).heads
+            head = heads.get(place.ns)
+            if head is None or head.digest != digest:
+                return False
+            heads[place.ns] = replace(head, seal=seal)
+            return True
+
+    async def remove(
+        self,
+        thread: Thread,
+        doomed: Sequence[Ids],
+        seals: Mapping[Digest, bytes] = MappingProxyType({}),
+    ) -> bool:
         async with Change(self._world, "remove"):
             rows = self._world.rows(thread)
             if rows.ahead:
                 return False
             rows.remove(doomed)
-            rows.settle()
+            rows.settle(seals)
             rows.sweep()
             if not rows.checkpoints:
                 rows.thread = None
@@ -422,6 +436,7 @@ class MemoryDurable(MemoryLeases, MemoryKeys):
         rows: Sequence[RecordRow],
         writes: Sequence[tuple[str, WriteRow]],
         heads: Sequence[Ids],
+        seals: Sequence[bytes] = (),
     ) -> None:
         async with Change(self._world, "copy"):
             old, new = self._world.rows(source), self._world.rows(target)
@@ -435,10 +450,10 @@ class MemoryDurable(MemoryLeases, MemoryKeys):
                 new.writes.setdefault((ns, write.id, write.task, write.slot), write)
             if heads and new.thread is None:
                 new.thread = target
-            for ns, id in heads:
+            for (ns, id), seal in zip(heads, seals or [b""] * len(heads), strict=True):
                 if (ns, id) in new.checkpoints:
                     digest = new.checkpoints[ns, id].row.digest
-                    new.heads.setdefault(ns, Head(id, new.last(ns), digest))
+                    new.heads.setdefault(ns, Head(id, new.last(ns), digest, seal))
 
 
 class MemoryCommits:

@@ -87,8 +87,9 @@ class Rows:
         self.checkpoints = {ids: c for ids, c in self.checkpoints.items() if ids not in gone}
         self.writes = {key: row for key, row in self.writes.items() if key[:2] not in gone}
 
-    def settle(self) -> None:
-        """Moves heads that stand on nothing to the newest checkpoint left, or removes them."""
+    def settle(self, seals: Mapping[Digest, bytes]) -> None:
+        """Moves heads that stand on nothing to the newest checkpoint left, or removes them; `seals`
+        sign those by their digests."""
         for ns, head in list(self.heads.items()):
             if (ns, head.id) in self.checkpoints:
                 continue
@@ -97,7 +98,8 @@ class Rows:
             if newest is None:
                 del self.heads[ns]
             else:
-                self.heads[ns] = Head(newest.id, head.seq, newest.digest)
+                seal = seals.get(newest.digest, b"")
+                self.heads[ns] = Head(newest.id, head.seq, newest.digest, seal)
 
     def sweep(self) -> None:
         used = {no for c in self.checkpoints.values() for no in c.row.numbers}
@@ -148,6 +150,7 @@ class World:
         step: awaited at each switch point with its name; may be replaced at any time.
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
+        witnesses: of durable heads, likewise.
         leases: their rows, by thread.
         data_keys: by id, the newest last.
         now: the clock of both, in seconds; it stands still until somebody moves it.
@@ -161,6 +164,7 @@ class World:
         self.step = step
         self.threads: defaultdict[UUID, Rows] = defaultdict(Rows)
         self.copies: dict[Spot, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
+        self.witnesses: dict[Spot, bytes] = {}
         self.spells: dict[Spot, HotSpell] = {}
         self.hot_writes: dict[Spot, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
@@ -175,7 +179,7 @@ class World:
     def lose_hot(self) -> None:
         """The hot tier forgets everything, as a server does that was killed."""
         self.copies, self.spells, self.hot_writes, self.outboxes = {}, {}, {}, {}
-        self.fences, self.flushers = {}, {}
+        self.fences, self.flushers, self.witnesses = {}, {}, {}
         self.server += 1
 
     def rows(self, thread: Thread) -> Rows:

@@ -34,6 +34,7 @@ from ..words import (
     Unfit,
     Won,
 )
+from .anchoring import Anchors
 from .arbiter import Arbiter, View
 from .drafting import QUEUED, Draft, same
 from .flushing import Flusher
@@ -51,7 +52,7 @@ class Behind:
         shared: the saver's.
         durable: to mark heads in, and to settle what is in doubt.
         outbox: the hot tier's.
-        arbiter, flusher: over the same.
+        arbiter, flusher, anchors: over the same.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class Behind:
         outbox: Outbox,
         arbiter: Arbiter,
         flusher: Flusher,
+        anchors: Anchors,
     ) -> None:
+        self._anchors = anchors
         self._shared = shared
         self._durable = durable
         self._outbox = outbox
@@ -79,8 +82,12 @@ class Behind:
             StateLostError: if what the hot tier held alone is gone.
         """
         place = made.put.place
-        if made.put.claim is Claim.ANY and (there := await self._already(made.put)) is not None:
-            return made, there
+        if made.put.claim is Claim.ANY:
+            hot = await self._outbox.peek(place, b"")
+            there = await self._already(made, hot, serializer)
+            if there is not None:
+                return made, there
+            made = await self._counted(made, hot)
         token, opened, whole = keys.token(), None, False
         for _ in range(TRIES):
             item = made.put if made.put.covered else made.whole(self._shared.blobs).put
@@ -114,12 +121,14 @@ class Behind:
                     return made, outcome
         raise UnavailableError("redis", "the state of the thread kept changing")
 
-    async def _already(self, put: Put) -> Won | None:
+    async def _already(self, made: Draft, hot: HotFound, serializer: Serializer) -> Won | None:
         """A fork whose answer was lost: made again, it would take the head back from others. What
         is no longer in the hot tier's chain is durable, which is therefore asked afterwards."""
-        spell = (await self._outbox.peek(put.place, b"")).spell
-        if spell is not None and put.digest in spell.chain:
-            return Won(spell.head.seq, repeated=True, guarded=spell.marked)
+        put, spell = made.put, hot.spell
+        if spell is not None:
+            counted = bool(put.seal) and self._is_there(made, hot, serializer)
+            if counted or put.digest in spell.chain:
+                return Won(spell.head.seq, repeated=True, guarded=spell.marked)
         try:
             found = await self._durable.read(put.place, put.id, b"", None)
         except UnavailableError:
@@ -128,6 +137,21 @@ class Behind:
         if row is None or row.digest != put.digest or row.refused:
             return None
         return Won(row.seq, repeated=True)
+
+    async def _counted(self, made: Draft, hot: HotFound) -> Draft:
+        """A fork, as the move of the head that it is. Who moves it at the same time may count the
+        same; what is flushed last is witnessed, whatever it counts."""
+        if not made.put.seal:
+            return made
+        count = 0
+        try:
+            if hot.spell is not None and hot.row is not None:
+                count = codec.record_parts(hot.row, self._shared.blobs)[-1]
+            else:
+                count = (await self._anchors.current(made.put.place)).count
+        except (UnavailableError, Unsound, KeyMissingError):
+            pass  # its own count is the best that is known
+        return made.counted(max(count + 1, made.record.count), self._shared.blobs)
 
     def _step(self, made: Draft, whole: bool) -> Step:
         """How the copy of the hot head is to follow."""

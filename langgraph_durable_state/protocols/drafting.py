@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import ERROR
 
-from ..decisions import codec, keys, projection, retention
+from ..decisions import codec, heads, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.digest import PLAIN, Seal
@@ -75,9 +75,9 @@ def same(one: Record, other: Record, serializer: Serializer) -> bool:
 def _unmarked(record: Record, serializer: Serializer) -> Digest:
     metadata = serializer.loads(record.metadata.tag, record.metadata.data)
     if metadata.pop(DEGRADED, None) is None:
-        return replace(record, seal=PLAIN).digest()
+        return replace(record, seal=PLAIN, count=0).digest()
     metadata = serializer.dumps(metadata, "metadata")
-    return replace(record, metadata=metadata, seal=PLAIN).digest()
+    return replace(record, metadata=metadata, seal=PLAIN, count=0).digest()
 
 
 def exits(config: Mapping[str, Any]) -> bool:
@@ -137,13 +137,20 @@ class Draft:
         metadata = serializer.loads(self.record.metadata.tag, self.record.metadata.data)
         metadata[DEGRADED] = how
         record = replace(self.record, metadata=serializer.dumps(metadata, "metadata"))
+        shown = projection.of_metadata(metadata, blobs.keys.clear)
+        return replace(self, put=replace(self.put, metadata=shown))._of(record, blobs)
+
+    def counted(self, count: int, blobs: Blobs) -> Draft:
+        """The same put, as the move of the head that this is."""
+        if count == self.record.count:
+            return self
+        return self._of(replace(self.record, count=count), blobs)
+
+    def _of(self, record: Record, blobs: Blobs) -> Draft:
         digest = record.digest()
-        put = replace(
-            self.put,
-            digest=digest,
-            record=codec.pack_record(record, blobs, digest),
-            metadata=projection.of_metadata(metadata, blobs.keys.clear),
-        )
+        seal = heads.signature(record.seal, record.place, record.id, digest, record.count)
+        packed = codec.pack_record(record, blobs, digest)
+        put = replace(self.put, digest=digest, record=packed, seal=seal)
         return replace(self, put=put, record=record)
 
     def news(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
@@ -209,6 +216,7 @@ def draft(
         channels,
         consumed,
         seal,
+        _count(stance, base) if seal.id else 0,
     )
     own = record.digest()
     put = Put(
@@ -228,8 +236,16 @@ def draft(
         covered=covered,
         base_numbers=codec.numbers_of(base.channels) if base is not None else None,
         consumed=consumed or () if stance.claim is Claim.HEAD else (),
+        seal=heads.signature(seal, asked.place, asked.id, own, record.count),
     )
     return Draft(put, record, parent, run)
+
+
+def _count(stance: Stance, base: Record | None) -> int:
+    """How often the head has moved with this put, as far as its run knows."""
+    run = stance.run
+    at = run.record if run is not None and run.record is not None else base
+    return 1 + (at.count if at is not None else 0)
 
 
 def _referable(base: Record | None, against: Against | None) -> dict[Digest, Chunk]:

@@ -12,12 +12,14 @@ from langgraph.checkpoint.base import CheckpointTuple
 from ..decisions import codec, keys, projection
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
+from ..decisions.heads import Signed
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, StateLostError, UnavailableError
 from ..ports import Durable
 from ..words import Digest, Found, Head, Listing, Phase, Place, RecordRow, Thread, WriteRow
 from . import history
+from .anchoring import Anchors
 from .arbiter import Arbiter, View
 from .copies import Copies
 from .drafting import HOT_LOST, QUEUED
@@ -49,6 +51,7 @@ class Engine:
         arbiter: tells whose head is current.
         flusher: makes durable what is to be read as a whole.
         vault: finds the keys that it is read with.
+        anchors: tell heads that were moved.
     """
 
     def __init__(
@@ -59,9 +62,11 @@ class Engine:
         arbiter: Arbiter,
         flusher: Settler,
         vault: Vault,
+        anchors: Anchors,
     ) -> None:
         self._shared = shared
         self._vault = vault
+        self._anchors = anchors
         self._reader = shared.reader
         self._durable = durable
         self._copies = copies
@@ -105,6 +110,7 @@ class Engine:
 
     async def _get_head(self, serializer: Serializer, place: Place) -> CheckpointTuple | None:
         most = self._copies.served_from
+        floor: Signed | None = None
         for _ in range(TRIES):
             held = self._shared.heads.digest(place)
             view = await self._arbiter.view(place, held, most)
@@ -113,11 +119,25 @@ class Engine:
             if view.verdict in (Verdict.HOT, Verdict.UNVERIFIED):
                 known = await self._hot_record(place, view)
             elif view.found is None or not view.found.head.digest:
-                return None
+                seen = await self._anchors.contradicting(place, None, None, floor)
+                if seen is None:
+                    return None
+                if floor is not None:
+                    raise self._anchors.moved(place, None, seen)
+                floor = seen
+                continue
             else:
                 known = await self._durable_record(place, view.found)
+                if known is not None:
+                    self._anchors.check(place, known[1].head, known[0])
             if known is not None:
-                return self._loaded(serializer, place, view, *known)
+                seen = await self._anchors.contradicting(place, known[0], known[1].head, floor)
+                if seen is None:
+                    return self._loaded(serializer, place, view, *known)
+                if floor is not None:
+                    raise self._anchors.moved(place, known[0], seen)
+                floor = seen  # it may have been told of a put since the head was looked at
+                continue
             if view.down is not None:
                 raise view.down
             # The hot head without a copy of it, or a durable one that was removed meanwhile.

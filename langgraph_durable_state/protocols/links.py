@@ -38,7 +38,7 @@ class Links:
 
 
 def _check(record: Record, digest: Digest, child: Record, stored: set[Digest]) -> None:
-    if child.parent_digest != digest:
+    if child.parent_digest not in (digest, b""):  # empty: its writer did not know the parent
         found = "its child was made from another content"
     elif not stored.issuperset(child.consumed or ()):
         found = "a write that its child consumed is missing"

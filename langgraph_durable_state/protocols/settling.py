@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ..errors import UnavailableError
 from ..ports import Durable, Outbox
 from ..words import Place, Put, PutWrites, Thread
+from .anchoring import Anchors
 from .arbiter import Arbiter
 from .flushing import Flusher
 from .shared import Shared
@@ -23,14 +24,19 @@ class Settler(Flusher):
     """A flusher that also ends spells, and finds what is to be flushed.
 
     Args:
-        shared, durable, outbox: as of a flusher.
+        shared, durable, outbox, anchors: as of a flusher.
         arbiter: over the same.
     """
 
     def __init__(
-        self, shared: Shared, durable: Durable, outbox: Outbox | None, arbiter: Arbiter
+        self,
+        shared: Shared,
+        durable: Durable,
+        outbox: Outbox | None,
+        arbiter: Arbiter,
+        anchors: Anchors,
     ) -> None:
-        super().__init__(shared, durable, outbox)
+        super().__init__(shared, durable, outbox, anchors)
         self._arbiter = arbiter
 
     async def settle(self, thread: Thread) -> None:

@@ -26,8 +26,9 @@ from ..errors import (
     UsageError,
 )
 from ..ports import Durable
-from ..words import Head, Listing, Page, Place, RecordRow, Thread, WriteRow
+from ..words import Digest, Head, Listing, Page, Place, RecordRow, Thread, WriteRow
 from . import history
+from .anchoring import Anchors
 from .copies import Copies
 from .reading import corrupt
 from .settling import Settler
@@ -46,13 +47,23 @@ TRIES = 5
 """A prune of a thread whose head moves meanwhile starts again; five times, then it gives up."""
 
 
+NO_HEAD = Head("", 0, b"")
+
+
 class Upkeep:
     """Upkeep over one driver's tiers."""
 
     def __init__(
-        self, durable: Durable, copies: Copies, flusher: Settler, blobs: Blobs, vault: Vault
+        self,
+        durable: Durable,
+        copies: Copies,
+        flusher: Settler,
+        blobs: Blobs,
+        vault: Vault,
+        anchors: Anchors,
     ) -> None:
         self._vault = vault
+        self._anchors = anchors
         self._durable = durable
         self._copies = copies
         self._flusher = flusher
@@ -64,7 +75,10 @@ class Upkeep:
             await self._flusher.settle(thread)
         except (CorruptionError, EvolutionError, StateLostError) as error:
             logger.warning("thread %r is deleted as it is: %s", thread.id, error)
+        if self._anchors.signs:
+            await self._anchors.forget(thread, list(await self._durable.heads(thread)))
         ahead = await self._durable.delete_thread(thread)
+        await self._anchors.forget(thread, list(ahead))
         for _ in range(DELETIONS):
             marked = any(ahead.values())
             if not await self._flusher.erase(thread, list(ahead), needed=marked):
@@ -105,7 +119,9 @@ class Upkeep:
         """Removes these checkpoints of a thread; not while the hot tier may be ahead of it."""
         heads = await self._surviving(thread, ids)
         needed = set(await self._needed(serializer, thread, heads))
-        done = await self._durable.remove(thread, sorted(ids - needed))
+        seals = await self._signed(thread, heads) if self._anchors.signs else {}
+        done = await self._durable.remove(thread, sorted(ids - needed), seals)
+        await self._anchors.forget(thread, list(heads))  # a reader may have told it again
         if done and (kept := ids & needed):
             logger.warning(
                 "%d checkpoints of thread %r stay: its head's DeltaChannels are made from them",
@@ -115,6 +131,20 @@ class Upkeep:
         if done:
             await self._copies.drop(thread, sorted({ns for ns, _ in ids - needed}))
         return done
+
+    async def _signed(self, thread: Thread, heads: dict[str, Head]) -> dict[Digest, bytes]:
+        """What signs these heads, which are about to be moved back; so that nothing contradicts
+        that, it is not witnessed what they were before."""
+        seals: dict[Digest, bytes] = {}
+        for ns, head in heads.items():
+            page = await self._durable.page(
+                Listing(thread, thread.tenant, ns, head.id, None, {}, 1, light=True)
+            )
+            for _, row in page.rows:
+                place = Place(thread, ns)
+                seals |= self._anchors.seals(place, [self._record(place, row, page)])
+        await self._anchors.forget(thread, list(await self._durable.heads(thread)))
+        return seals
 
     async def _surviving(self, thread: Thread, doomed: set[tuple[str, str]]) -> dict[str, Head]:
         """The heads that a thread will have without `doomed`."""
@@ -226,15 +256,19 @@ class Upkeep:
         pages = await self._pages(source, only)
         made = Rechained(target, self._blobs, seal)
         writes = [self._copied_writes(source, page, made) for page in pages]
+        seals: dict[tuple[str, str], bytes] = {}
         for page, rows in zip(reversed(pages), reversed(writes), strict=True):
-            records = [
-                made.record(row, self._record(Place(source, row.ns), row, page))
-                for _, row in reversed(page.rows)
-            ]
+            records = []
+            for _, row in reversed(page.rows):
+                record = self._record(Place(source, row.ns), row, page)
+                records.append(made.record(row, record))
+                if heads.get(row.ns, NO_HEAD).id == row.id:
+                    seals[row.ns, row.id] = made.signed(records[-1], record)
             await self._durable.copy(source, target, records, rows, [])
         if heads:
             last = [(ns, head.id) for ns, head in heads.items()]
-            await self._durable.copy(source, target, [], [], last)
+            signed = [seals.get(ids, b"") for ids in last]
+            await self._durable.copy(source, target, [], [], last, signed)
         return (await self._durable.heads(target)).keys() == heads.keys()
 
     async def _pages(self, source: Thread, only: set[tuple[str, str]] | None) -> list[Page]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..decisions import keys
@@ -17,6 +18,7 @@ from ..errors import (
     ConflictError,
     LeaseLostError,
     NumberTakenError,
+    StateLostError,
     UnavailableError,
     UsageError,
 )
@@ -38,6 +40,7 @@ from ..words import (
     Thread,
     Won,
 )
+from .anchoring import Anchors
 from .behind import Behind
 from .copies import Copies
 from .drafting import (
@@ -59,6 +62,9 @@ from .settling import Settler
 from .shared import Known, Shared
 from .vault import Vault
 
+TRIES = 20
+"""A fork under a key is stored on the head that it found; if that moves each time, it gives up."""
+
 
 class Writer:
     """Writes through one driver's tiers.
@@ -71,6 +77,7 @@ class Writer:
         behind: stores in the hot tier; None if there is none.
         flusher: makes that durable.
         vault: has the keys that it is stored with.
+        anchors: have heads signed and witnessed.
     """
 
     def __init__(
@@ -82,9 +89,11 @@ class Writer:
         behind: Behind | None,
         flusher: Settler,
         vault: Vault,
+        anchors: Anchors,
     ) -> None:
         self._shared = shared
         self._vault = vault
+        self._anchors = anchors
         self._policy = shared.policy
         self._durable = durable
         self._commits = commits
@@ -115,7 +124,7 @@ class Writer:
         if parent is None and (before := asked.parent) is not None:
             # A fork of a checkpoint that this process has not seen lately.
             asked = asked.frozen(serializer)
-            parent = await self._load(asked.place, before)
+            parent = await self._parent(asked.place, before)
         near = parent.record if parent is not None else None
         seal = self._vault.at_hand(asked.place.thread, near)
         if seal is None:
@@ -160,6 +169,17 @@ class Writer:
         found = await self._stored_row(place, id)
         return Known(*found[:2]) if found is not None else None
 
+    async def _parent(self, place: Place, id: str) -> Known | None:
+        """A checkpoint that another process has put, maybe in the hot tier alone."""
+        known = await self._load(place, id)
+        if known is None and self._policy.asks_hot:
+            try:
+                await self._flusher.settle(place.thread)
+            except StateLostError:
+                return None
+            known = await self._load(place, id)
+        return known
+
     async def _stored_row(self, place: Place, id: str) -> tuple[Record, Digest, RecordRow] | None:
         """A stored checkpoint, proven."""
 
@@ -203,6 +223,7 @@ class Writer:
             self._won(made, known, outcome, hot)
             if not outcome.repeated and not hot:
                 await self._copies.follow(made, outcome.seq)
+                await self._anchors.note(made.put, force=made.put.claim is Claim.EMPTY)
 
     def _fenced(self, item: Put | PutWrites, run: Run | None) -> LeaseLostError:
         """The error of what was refused since its lease was taken over; its run is told as well."""
@@ -325,6 +346,31 @@ class Writer:
         return made, outcome, False
 
     async def _submit(self, made: Draft, serializer: Serializer) -> tuple[Draft, Outcome]:
+        if not made.put.seal or made.put.claim is not Claim.ANY:
+            return await self._submit_once(made, serializer)
+        if await self._there(made, serializer) is not None:
+            return made, Won(0, repeated=True)
+        for _ in range(TRIES):
+            made = await self._on_head(made)
+            made, outcome = await self._submit_once(made, serializer)
+            if not isinstance(outcome, Lost):
+                break
+        if isinstance(outcome, Ahead):
+            made = replace(made, put=replace(made.put, claim=Claim.ANY))
+        return made, outcome
+
+    async def _on_head(self, made: Draft) -> Draft:
+        """A fork, or a put of a run without proof, that moves the head from where it is now: its
+        moves are counted."""
+        place = made.put.place
+        current = await self._vault.reading(place.thread, partial(self._anchors.current, place))
+        made = made.counted(max(current.count + 1, made.record.count), self._shared.blobs)
+        if not current.head.digest:
+            return replace(made, put=replace(made.put, claim=Claim.EMPTY))
+        claim = replace(made.put, claim=Claim.HEAD, expected=current.head.digest)
+        return replace(made, put=claim)
+
+    async def _submit_once(self, made: Draft, serializer: Serializer) -> tuple[Draft, Outcome]:
         try:
             outcome = await self._commits.submit(made.put)
         except NumberTakenError:

@@ -80,6 +80,7 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.ints(i for i, p in enumerate(puts, 1) for _ in p.consumed),
         arrays.byteas(digest for p in puts for digest in p.consumed),
         arrays.byteas(w.spell for w, _ in batches),
+        arrays.byteas(p.seal for p in puts),
     )
 
 

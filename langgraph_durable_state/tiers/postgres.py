@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -120,6 +121,7 @@ class PostgresTier(PostgresLeases, PostgresKeys):
             put.spell,
             arrays.bigint(put.fence),
             arrays.byteas(put.consumed) if put.consumed else None,
+            put.seal,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
@@ -253,7 +255,7 @@ class PostgresTier(PostgresLeases, PostgresKeys):
 
     async def heads(self, thread: Thread) -> dict[str, Head]:
         rows = await self._sql.fetch("heads", (thread.key,))
-        return {ns: Head(id, seq, digest) for ns, id, seq, digest in rows}
+        return {ns: Head(*head) for ns, *head in rows}
 
     # -- removing ----------------------------------------------------------------------------
 
@@ -271,9 +273,19 @@ class PostgresTier(PostgresLeases, PostgresKeys):
         rows = await self._sql.fetch("runs", params)
         return [(_thread(row), row[5], row[6]) for row in rows]
 
-    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> bool:
+    async def sign_head(self, place: Place, digest: Digest, seal: bytes) -> bool:
+        params = (place.thread.key, place.ns, digest, seal)
+        return bool(await self._sql.fetch("sign_head", params))
+
+    async def remove(
+        self,
+        thread: Thread,
+        doomed: Sequence[tuple[str, str]],
+        seals: Mapping[Digest, bytes] = MappingProxyType({}),
+    ) -> bool:
         where = (thread.key, *bind.pairs(doomed))
-        steps = ["settle_heads", "drop_heads", "sweep_chunks", "drop_thread"]
+        signed = arrays.byteas(seals), arrays.byteas(seals.values())
+        steps = ["drop_heads", "sweep_chunks", "drop_thread"]
 
         def alone(rows: Sequence[tuple[Any, ...]]) -> bool:
             return all(ahead is None for *_, ahead in rows)
@@ -282,6 +294,7 @@ class PostgresTier(PostgresLeases, PostgresKeys):
             [
                 ("lock_heads", (thread.key,)),
                 ("remove_checkpoints", where),
+                ("settle_heads", (thread.key, *signed)),
                 *((step, (thread.key,)) for step in steps),
             ],
             go_on=alone,
@@ -354,6 +367,7 @@ class PostgresTier(PostgresLeases, PostgresKeys):
         rows: Sequence[RecordRow],
         writes: Sequence[tuple[str, WriteRow]],
         heads: Sequence[tuple[str, str]],
+        seals: Sequence[bytes] = (),
     ) -> None:
         numbers = {*_numbers(rows), *_numbers(w for _, w in writes)}
         chunks = (source.key, target.key, arrays.bigints(sorted(numbers)))
@@ -364,7 +378,8 @@ class PostgresTier(PostgresLeases, PostgresKeys):
         ]
         if heads:
             steps.append(("copy_thread", bind.thread(target)))
-            steps.append(("copy_heads", (target.key, *bind.pairs(heads))))
+            signed = arrays.byteas(seals or [b""] * len(heads))
+            steps.append(("copy_heads", (target.key, *bind.pairs(heads), signed)))
         await self._sql.transaction(steps)
 
 
@@ -434,9 +449,9 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     chunks = {}
     writes = []
     ahead = None
-    for kind, a, b, c, d, e, f, g, h, i, j, k in rows:
+    for kind, a, b, c, d, e, f, g, h, i, j, k, seal in rows:
         if kind == 0:
-            head, ahead = Head(b, a, c), k
+            head, ahead = Head(b, a, c, seal), k
             numbers = keys.unpacked(i) if i is not None else ()
             if h is not None:
                 row = RecordRow(ns, d, e, f, g, h, numbers, j)

@@ -87,6 +87,7 @@ def test_the_public_names() -> None:
         "DurableStateError",
         "Event",
         "EvolutionError",
+        "HeadMovedError",
         "Health",
         "KeyMissingError",
         "LeaseHeldError",

@@ -28,10 +28,10 @@ WITH put AS MATERIALIZED (
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
     $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
     $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[],
-    $36::bigint[]
+    $36::bigint[], $41::bytea[]
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
-    tenant, thread_id, user_id, session_id, mark, spell, fence, ord
+    tenant, thread_id, user_id, session_id, mark, spell, fence, seal, ord
   ) ORDER BY tk, ns COLLATE "C"
 ), given AS MATERIALIZED (
   SELECT g.*, (SELECT h.ahead FROM {schema}.head h WHERE (h.tk, h.ns) = (g.tk, g.ns)) AS ahead
@@ -76,7 +76,7 @@ WITH put AS MATERIALIZED (
      AND (p.fence IS NULL OR (p.tk, p.fence) IN (SELECT tk, fence FROM fence))
      AND NOT EXISTS (SELECT FROM bereft WHERE bereft.put = p.ord)
 ), moved AS (
-  UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
+  UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest, seal = p.seal
     FROM able p JOIN held USING (ord)
    WHERE (h.tk, h.ns) = (p.tk, p.ns)
      AND (p.claim = 0 OR (p.claim = 1 AND held.digest = p.expected)
@@ -84,9 +84,9 @@ WITH put AS MATERIALIZED (
           OR (p.spell IS NOT NULL AND held.id = p.id AND held.digest <> p.digest))
   RETURNING h.tk, h.ns, h.seq, held.digest = '' AS fresh
 ), opened AS (
-  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT p.tk, p.ns, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)), 0), p.id, p.digest
+                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)), 0), p.id, p.digest, p.seal
     FROM able p
    WHERE p.claim <> 1 AND NOT EXISTS (SELECT FROM held WHERE held.ord = p.ord)
    ORDER BY p.tk, p.ns COLLATE "C"
@@ -169,15 +169,15 @@ WITH held AS MATERIALIZED (
        SELECT count(DISTINCT w.digest) FROM {schema}.write w
         WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($24)))
 ), moved AS (
-  UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
+  UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7, seal = $25::bytea FROM held, able
    WHERE (h.tk, h.ns) = ($1, $2)
      AND ($5 = 0 OR ($5 = 1 AND held.digest = $6::bytea) OR ($5 > 1 AND held.digest = '')
           OR ($22 IS NOT NULL AND held.id = $3 AND held.digest <> $7))
   RETURNING h.seq, held.digest = '' AS fresh
 ), opened AS (
-  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT $1, $2, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                WHERE (c.tk, c.ns) = ($1, $2)), 0), $3, $7
+                                WHERE (c.tk, c.ns) = ($1, $2)), 0), $3, $7, $25
     FROM able WHERE $5 <> 1 AND NOT EXISTS (SELECT FROM held)
   ON CONFLICT DO NOTHING
   RETURNING seq, true AS fresh
@@ -296,7 +296,7 @@ SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM 
 -- read_head: The head with its record, chunks and pending writes in one round trip.
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
 WITH h AS MATERIALIZED (
-  SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, h.ahead, c.*,
+  SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, h.ahead, h.seal, c.*,
          c.digest = $3::bytea OR c.size > $4::int AS withheld
     FROM {schema}.head h
     LEFT JOIN (SELECT tk, ns, id AS row_id, parent, seq, digest, chunks, size, record, refused
@@ -307,16 +307,16 @@ WITH h AS MATERIALIZED (
 )
 SELECT 0 AS kind, head_seq AS a, id AS b, head_digest AS c, row_id AS d, parent AS e, seq AS f,
        digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j,
-       ahead AS k
+       ahead AS k, seal
   FROM h
 UNION ALL
-SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
+SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL, NULL
   FROM {schema}.chunk
  WHERE tk = $1 AND no = ANY (ARRAY(
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL, NULL FROM w
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
@@ -329,16 +329,16 @@ WITH h AS MATERIALIZED (
 )
 SELECT 0 AS kind, seq AS a, id AS b, digest AS c, id AS d, parent AS e, seq AS f,
        digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j,
-       (SELECT l.ahead FROM {schema}.head l WHERE (l.tk, l.ns) = ($1, $2)) AS k
+       (SELECT l.ahead FROM {schema}.head l WHERE (l.tk, l.ns) = ($1, $2)) AS k, ''::bytea AS seal
   FROM h
 UNION ALL
-SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
+SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL, NULL
   FROM {schema}.chunk
  WHERE tk = $1 AND no = ANY (ARRAY(
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL, NULL FROM w
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- list_thread: One page of a thread's checkpoints, newest first within each namespace.
@@ -394,8 +394,12 @@ SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- heads: The heads of a thread.
-SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns
+SELECT ns, id, seq, digest, seal FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- sign_head: Signs a head, if it is still this one.
+UPDATE {schema}.head SET seal = $4::bytea WHERE (tk, ns) = ($1::uuid, $2::text) AND digest = $3::bytea
+RETURNING true;
 
 -- lock_heads: The heads of a thread, which no put moves until the transaction ends. One without a
 -- digest only says that Redis may be ahead of it.
@@ -436,8 +440,11 @@ WITH gone AS (
 DELETE FROM {schema}.write w USING gone
  WHERE w.tk = $1 AND w.ns = gone.ns AND w.id = gone.id;
 
--- settle_heads: Moves each head of a thread whose checkpoint is gone to the newest that is left.
-UPDATE {schema}.head h SET id = c.id, digest = c.digest
+-- settle_heads: Moves each head of a thread whose checkpoint is gone to the newest that is left; $2
+-- and $3 are digests and what signs them as heads.
+UPDATE {schema}.head h SET id = c.id, digest = c.digest,
+       seal = coalesce((SELECT s.seal FROM unnest($2::bytea[], $3::bytea[]) AS s (digest, seal)
+                         WHERE s.digest = c.digest LIMIT 1), '')
   FROM (SELECT DISTINCT ON (ns) ns, id, digest FROM {schema}.checkpoint
          WHERE tk = $1::uuid AND NOT refused ORDER BY ns, seq DESC) c
  WHERE h.tk = $1 AND h.ns = c.ns AND NOT EXISTS (
@@ -477,11 +484,11 @@ SELECT $1::uuid, * FROM unnest($2::text[], $3::text[], $4::text[], $5::int[], $6
                                $7::int[], $8::bytea[], $9::bytea[], $10::bytea[])
 ON CONFLICT DO NOTHING;
 
--- copy_heads: Makes a copied thread visible.
-INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+-- copy_heads: Makes a copied thread visible; $4 signs its heads.
+INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
 SELECT $1::uuid, c.ns, (SELECT max(seq) FROM {schema}.checkpoint m WHERE m.tk = c.tk AND m.ns = c.ns),
-       c.id, c.digest
-  FROM unnest($2::text[], $3::text[]) AS h (ns, id)
+       c.id, c.digest, h.seal
+  FROM unnest($2::text[], $3::text[], $4::bytea[]) AS h (ns, id, seal)
   JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = h.ns AND c.id = h.id
 ON CONFLICT DO NOTHING;
 

@@ -145,6 +145,9 @@ CREATE TABLE {schema}.data_key (
 );
 CREATE INDEX data_key_owner ON {schema}.data_key (md5(tenant), coalesce(md5(user_id), ''));
 
+-- Signs the head, if there is a key.
+ALTER TABLE {schema}.head ADD COLUMN seal bytea NOT NULL DEFAULT '';
+
 INSERT INTO {schema}.installed (version) VALUES (3);
 
 END IF; END $install$;
