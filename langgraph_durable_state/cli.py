@@ -42,6 +42,8 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
 """By class of error; the first that fits counts. A wrong option gives 2 as well."""
 
 FAILED = 1
+BUSY = 5
+"""As of a conflict: somebody else was faster."""
 
 
 def exit_code(error: Exception) -> int:
@@ -65,8 +67,8 @@ class Stores:
     schema: str
     prefix: str
 
-    def open(self) -> DurableSaver:
-        """A saver over them."""
+    def open(self, **options: Any) -> DurableSaver:
+        """A saver over them, with the keys that the environment holds."""
         return DurableSaver(
             self.postgres,
             self.redis or None,
@@ -74,6 +76,7 @@ class Stores:
             prefix=self.prefix,
             auto_setup=False,  # a mistyped schema must not be made
             **_keys(),
+            **options,
         )
 
 

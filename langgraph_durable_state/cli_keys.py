@@ -1,11 +1,12 @@
 """The commands of `durable-state` that are about keys. Imported once typer is known to be there."""
 
 import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from .cli import Stores
+from .cli import BUSY, Stores
 
 PostgresUrl = Annotated[
     str, typer.Option("--postgres", envvar="DURABLE_STATE_POSTGRES", help="A URL or conninfo.")
@@ -22,8 +23,52 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines."
 
 def add_to(app: typer.Typer) -> None:
     """Adds them."""
-    for command in (shred, export_head, check_head, accept_rollback):
+    for command in (rekey, shred, export_head, check_head, accept_rollback):
         app.command()(command)
+
+
+def rekey(
+    postgres: PostgresUrl,
+    thread_ids: Annotated[
+        list[str] | None, typer.Argument(help="Which threads; all of the tenant if none.")
+    ] = None,
+    redis: RedisUrl = None,
+    schema: Schema = "durable_state",
+    prefix: Prefix = "durable_state",
+    tenant: Tenant = "",
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Give each user a new data key first.")
+    ] = False,
+    accept_plain: Annotated[
+        bool, typer.Option("--accept-plain", help="Believe what was stored without a key.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring threads under the current keys. Exits with 5 if some were busy: call it again.
+
+    The keys are taken from the environment, the current one first.
+    """
+    from rich.console import Console
+    from rich.status import Status
+
+    stores = Stores(postgres, redis, schema, prefix)
+    with (
+        stores.open(accept_plain=accept_plain) as saver,
+        Status("", console=Console(stderr=True)) as line,
+    ):
+        found = saver.rekey(
+            thread_ids or None,
+            tenant_id=tenant,
+            renew=renew,
+            progress=lambda id: line.update(f"{id!r} is under the current keys"),
+        )
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+    else:
+        told = f"{found.rewritten} of {found.threads} threads rewritten, {found.keys} keys wrapped"
+        typer.echo(f"{told}; busy: {list(found.busy)}" if found.busy else told)
+    if found.busy:
+        raise typer.Exit(BUSY)
 
 
 def shred(

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from .decisions.keys import place_of
+from .decisions.serializing import Serializer
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
 from .errors import UsageError
-from .words import Owner, Place
+from .protocols.rekeying import Rekeyed
+from .words import Owner, Place, Thread
 
 
 class Integrity:
     """The part of `DurableSaver` that is about keys, and about what they prove."""
 
     _faces: Faces
+
+    @property
+    def _serializer(self) -> Serializer:
+        raise NotImplementedError  # the saver's
 
     # -- heads -------------------------------------------------------------------------------
 
@@ -124,6 +131,95 @@ class Integrity:
         return found
 
     # -- keys --------------------------------------------------------------------------------
+
+    def rekey(
+        self,
+        thread_ids: Iterable[str] | None = None,
+        *,
+        tenant_id: str = "",
+        renew: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> Rekeyed:
+        """Brings threads under the current keys, so that older ones can be retired.
+
+        A thread is read, proven and rewritten as a whole, in one transaction; what is under the
+        current keys already is left alone, so a call that was interrupted goes on where it was. A
+        run that is under way on a thread that is rewritten meets a `ConflictError` at its next put,
+        and may be run again. What was stored without a key needs `accept_plain`.
+
+        Args:
+            thread_ids: which threads; None for all of the tenant, and to have all data keys wrapped
+                by the current master key.
+            tenant_id: whose.
+            renew: give each owner a new data key first, and encrypt anew with that.
+            progress: called with the id of each thread that was looked at.
+
+        Returns:
+            How many threads there were, how many were rewritten, and which were busy: call it again
+            for those.
+
+        Raises:
+            CorruptionError: if something of a thread is not what was written.
+            KeyMissingError: if something is under a key that this saver was not given.
+            UnavailableError, StateLostError: as `flush`.
+            UsageError: if this saver has no key.
+        """
+        return run(self._rekey_blocking(thread_ids, tenant_id, renew, progress))
+
+    async def arekey(
+        self,
+        thread_ids: Iterable[str] | None = None,
+        *,
+        tenant_id: str = "",
+        renew: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> Rekeyed:
+        """Brings threads under the current keys; see `rekey`."""
+        driver = await self._faces.native()
+        return await self._rekey(driver, thread_ids, tenant_id, renew, progress)
+
+    async def _rekey_blocking(
+        self,
+        thread_ids: Iterable[str] | None,
+        tenant: str,
+        renew: bool,
+        progress: Callable[[str], None] | None,
+    ) -> Rekeyed:
+        driver = await self._faces.blocking()
+        return await self._rekey(driver, thread_ids, tenant, renew, progress)
+
+    async def _rekey(
+        self,
+        driver: Driver,
+        thread_ids: Iterable[str] | None,
+        tenant: str,
+        renew: bool,
+        progress: Callable[[str], None] | None,
+    ) -> Rekeyed:
+        if not driver.anchors.signs:
+            raise UsageError("rekey() needs integrity_key or encryption_key")
+        if renew and not driver.vault.encrypts:
+            raise UsageError("rekey(renew=True) needs encryption_key: there are no data keys")
+        renewed: set[Owner] | None = set() if renew else None
+        seen = rewritten = 0
+        busy: list[str] = []
+
+        async def one(thread: Thread) -> None:
+            nonlocal seen, rewritten
+            done = await driver.rekeyer.rekey(self._serializer, thread, renewed)
+            seen, rewritten = seen + 1, rewritten + bool(done)
+            if done is None:
+                busy.append(thread.id)
+            if progress is not None:
+                progress(thread.id)
+
+        if thread_ids is None:
+            async for thread in driver.rekeyer.threads(tenant):
+                await one(thread)
+            return Rekeyed(seen, rewritten, tuple(busy), await driver.rekeyer.rewrap())
+        for id in thread_ids:
+            await one(_place(id, tenant, "").thread)
+        return Rekeyed(seen, rewritten, tuple(busy), 0)
 
     def shred(self, user_id: str, *, tenant_id: str = "") -> int:
         """Deletes the keys of a user: nobody can read any more what was encrypted with them.

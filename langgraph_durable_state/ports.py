@@ -33,6 +33,7 @@ from .words import (
     Put,
     PutWrites,
     RecordRow,
+    Rewritten,
     Step,
     Thread,
     Waiting,
@@ -122,6 +123,9 @@ class KeyTable(Protocol):
     async def add_data_key(self, key: DataKey) -> None:
         """Stores a data key, the newest of its owner's, or stores one that is there anew."""
 
+    async def data_keys_besides(self, master: bytes, after: bytes, limit: int) -> list[DataKey]:
+        """Data keys under other master keys than this, in the order of their ids, after one."""
+
     async def drop_data_keys(self, owner: Owner) -> int:
         """Removes all data keys of an owner; how many there were."""
 
@@ -205,6 +209,11 @@ class Durable(LeaseTable, KeyTable, Protocol):
     ) -> None:
         """Copies chunks, and stores re-digested rows and writes (with their namespaces); `heads`
         (namespace, id), given last, make the copy visible, and `seals`, if any, sign them."""
+
+    async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
+        """Replaces all checkpoints of a thread, and what is given of its writes, with new chunks,
+        if its heads are still `heads` and it has no other checkpoints; tells whether it did. What
+        nothing refers to any more is removed."""
 
     async def mark_ahead(
         self, place: Place, token: bytes, accepted: Sequence[bytes], fence: int | None = None
@@ -317,6 +326,10 @@ class Outbox(Protocol):
 
     async def forget(self, place: Place, token: bytes) -> None:
         """Removes a closing spell."""
+
+    async def outdated(self, place: Place) -> None:
+        """Removes the copy and the pending writes of a namespace that are not a spell's: the
+        durable tier has them under other digests now."""
 
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         """Removes a spell that is not current, if its hot head is still `head` (empty for any);

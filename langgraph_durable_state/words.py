@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from uuid import UUID
@@ -73,6 +73,18 @@ class RecordRow:
     record: bytes
     numbers: tuple[int, ...]
     refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Stored rows of a thread under other digests: records with the metadata to search by, and
+    batches of writes with their namespaces, each after the digest it had before; the chunks that
+    are new; and heads by namespace."""
+
+    records: Sequence[tuple[Digest, RecordRow, str]]
+    writes: Sequence[tuple[Digest, str, WriteRow]]
+    chunks: Sequence[ChunkRow]
+    heads: Mapping[str, Head]
 
 
 @dataclass(frozen=True, slots=True)

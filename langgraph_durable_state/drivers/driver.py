@@ -17,6 +17,7 @@ from ..protocols.behind import Behind
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.rekeying import Rekeyer
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
 from ..protocols.upkeep import Upkeep
@@ -56,6 +57,7 @@ class Driver:
         vault: finds and makes data keys.
         anchors: sign heads, and tell those that were moved.
         attestor: compares heads with what is kept outside.
+        rekeyer: brings threads under the current keys.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
@@ -85,6 +87,7 @@ class Driver:
         self.engine = Engine(shared, durable, copies, self.arbiter, settler, vault, anchors)
         self.writer = Writer(shared, durable, commits, copies, behind, settler, vault, anchors)
         self.attestor = Attestor(shared, durable, anchors)
+        self.rekeyer = Rekeyer(shared, durable, outbox, settler, vault, anchors)
         self.upkeep = Upkeep(durable, copies, settler, shared.blobs, vault, anchors)
         self.close = close
         self._shared = shared

@@ -31,6 +31,7 @@ from ..words import (
     Put,
     PutWrites,
     RecordRow,
+    Rewritten,
     Stored,
     Thread,
     Waiting,
@@ -358,6 +359,30 @@ class MemoryDurable(MemoryLeases, MemoryKeys):
             rows.remove({c for c in rows.checkpoints if c[0] in heads} - set(kept))
             rows.sweep()
             return True
+
+    async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
+        async with Change(self._world, "rewrite"):
+            return self._rewrite(self._world.rows(thread), heads, rows)
+
+    def _rewrite(self, of: Rows, heads: Mapping[str, Head], rows: Rewritten) -> bool:
+        given = {(row.ns, row.id): old for old, row, _ in rows.records}
+        there = {ids: stored.row.digest for ids, stored in of.checkpoints.items()}
+        if of.ahead or not self.unmoved(of.heads, heads) or given != there:
+            return False
+        of.require_free(rows.chunks)
+        of.add_chunks(rows.chunks)
+        for _, row, meta in rows.records:
+            stored = of.checkpoints[row.ns, row.id]
+            new = replace(stored.row, digest=row.digest, record=row.record, numbers=row.numbers)
+            of.checkpoints[row.ns, row.id] = replace(stored, row=new, meta=meta)
+        for old, ns, write in rows.writes:
+            key = (ns, write.id, write.task, write.slot)
+            if key in of.writes and of.writes[key].digest == old:
+                of.writes[key] = replace(write, slot=of.writes[key].slot)
+        for ns, head in rows.heads.items():
+            of.heads[ns] = replace(of.heads[ns], digest=head.digest, seal=head.seal)
+        of.sweep()
+        return True
 
     def unmoved(self, now: Mapping[str, Head], then: Mapping[str, Head]) -> bool:
         return {n: h.digest for n, h in now.items()} == {n: h.digest for n, h in then.items()}

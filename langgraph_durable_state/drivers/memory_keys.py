@@ -29,6 +29,11 @@ class MemoryKeys:
         async with Change(self._world, "add_data_key"):
             self._world.data_keys[key.id] = key
 
+    async def data_keys_besides(self, master: bytes, after: bytes, limit: int) -> list[DataKey]:
+        await self._world.step("data_keys_besides")
+        found = sorted(self._world.data_keys.items())
+        return [key for id, key in found if id > after and key.master != master][:limit]
+
     async def drop_data_keys(self, owner: Owner) -> int:
         async with Change(self._world, "drop_data_keys"):
             gone = [id for id, key in self._world.data_keys.items() if key.owner == owner]

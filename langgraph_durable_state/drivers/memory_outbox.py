@@ -308,6 +308,11 @@ class MemoryOutbox:
             if spell is not None and (spell.token, spell.phase) == (token, Phase.CLOSING):
                 del self._world.spells[spot(place)]
 
+    async def outdated(self, place: Place) -> None:
+        async with Change(self._world, HOT + "outdated"):
+            if spot(place) not in self._world.spells:
+                self._drop(place)
+
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         async with Change(self._world, HOT + "discard"):
             spell = self._world.spells.get(spot(place))

@@ -138,6 +138,11 @@ class Anchors:
         if put.seal and self._hot is not None:
             await self._note(put.place, heads.witness_of(put), force)
 
+    async def tell(self, place: Place, witness: bytes) -> None:
+        """Has the hot tier witness a head that is in the durable one now."""
+        if witness and self._hot is not None:
+            await self._note(place, witness, force=True)
+
     async def _note(self, place: Place, witness: bytes, force: bool) -> None:
         assert self._hot is not None
         try:

@@ -87,6 +87,8 @@ class Behind:
             there = await self._already(made, hot, serializer)
             if there is not None:
                 return made, there
+            if not await self._stands(made):
+                return made, Lost(None, kept=False)
             made = await self._counted(made, hot)
         token, opened, whole = keys.token(), None, False
         for _ in range(TRIES):
@@ -109,6 +111,8 @@ class Behind:
                 opened = found
                 if opened is not None and not opened.marked:
                     made = made.marked(serializer, self._shared.blobs, QUEUED)
+                elif made.put.claim is Claim.ANY and not await self._stands(made):
+                    return made, Lost(None, kept=False)  # nothing can move it from now on
             elif answer is Unfit.WHOLE:
                 whole = True
             elif answer is Unfit.FULL:
@@ -137,6 +141,18 @@ class Behind:
         if row is None or row.digest != put.digest or row.refused:
             return None
         return Won(row.seq, repeated=True)
+
+    async def _stands(self, made: Draft) -> bool:
+        """Whether a fork's parent, if it is durable, is still what the fork was made from: not if
+        it was brought under another key meanwhile."""
+        parent, known = made.put.parent, made.record.parent_digest
+        if not made.put.seal or parent is None or not known:
+            return True
+        try:
+            found = await self._durable.read(made.put.place, parent, b"", -1)
+        except UnavailableError:
+            return True
+        return found is None or found.head.digest == known
 
     async def _counted(self, made: Draft, hot: HotFound) -> Draft:
         """A fork, as the move of the head that it is. Who moves it at the same time may count the

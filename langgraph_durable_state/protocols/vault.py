@@ -193,11 +193,32 @@ class Vault:
             return await self._of(self._keys, thread, seal.owner)
         return await self._of(self._keys, thread, await self._owner(thread))
 
-    async def of_owner(self, thread: Thread) -> tuple[Owner, Seal]:
-        """Who owns a stored thread, and the seal for what is stored of it now."""
+    async def of_owner(self, thread: Thread, renew: set[Owner] | None = None) -> tuple[Owner, Seal]:
+        """Who owns a stored thread, and the seal for what is stored of it now: under a new key,
+        unless the owner is among those to whom `renew` has given one."""
         owner = await self._durable.owner(thread)
         assert self._keys is not None
+        if renew is not None and owner not in renew:
+            await self._durable.add_data_key(self._keys.masters.made(owner))
+            self._keys.forget(owner)
+            renew.add(owner)
         return owner, await self._of(self._keys, thread, owner)
+
+    @property
+    def master(self) -> bytes | None:
+        """The id of the current master key, if there is one."""
+        return self._keys.masters.current if self._keys is not None else None
+
+    def rewrapped(self, key: DataKey) -> DataKey:
+        """A data key under the current master key.
+
+        Raises:
+            KeyMissingError: if it is under one that is not known.
+            CorruptionError: if it is not what was stored.
+        """
+        assert self._keys is not None
+        self._unwrapped(self._keys, None, key)  # says what is wrong with it
+        return self._keys.masters.rewrapped(key)
 
     async def _owner(self, thread: Thread) -> Owner:
         try:

@@ -212,6 +212,9 @@ class RedisOutbox:
     async def forget(self, place: Place, token: bytes) -> None:
         await self._scripts.call("forget", self._of_place(place), [token, self._ttl])
 
+    async def outdated(self, place: Place) -> None:
+        await self._scripts.call("outdated", self._of_place(place), [])
+
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         return bool(await self._scripts.call("discard", self._of_place(place), [token, head]))
 

@@ -29,6 +29,7 @@ from ..words import (
     Put,
     PutWrites,
     RecordRow,
+    Rewritten,
     Stored,
     Thread,
     Waiting,
@@ -318,6 +319,22 @@ class PostgresTier(PostgresLeases, PostgresKeys):
             go_on=unmoved,
         )
         return len(done) > 1
+
+    async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
+        known = {ns: (head.digest, None) for ns, head in heads.items()}
+
+        def unmoved(found: Sequence[tuple[Any, ...]]) -> bool:
+            return {ns: (digest, ahead) for ns, _, _, digest, ahead in found} == known
+
+        done = await self._sql.transaction(
+            [
+                ("lock_heads", (thread.key,)),
+                ("rewrite", (thread.key, *bind.rewritten(rows))),
+                ("sweep_chunks", (thread.key,)),
+            ],
+            go_on=unmoved,
+        )
+        return len(done) > 1 and bool(done[1][0][0])
 
     # -- what the hot tier may be ahead of ---------------------------------------------------
 

@@ -603,3 +603,45 @@ DELETE FROM {schema}.data_key
  WHERE md5(tenant) = md5($1::bytea) AND coalesce(md5(user_id), '') = coalesce(md5($2::bytea), '')
    AND tenant = $1 AND user_id IS NOT DISTINCT FROM $2
 RETURNING id;
+
+-- data_keys_besides: Data keys under other master keys than $1, in the order of their ids.
+SELECT * FROM (
+  SELECT id, tenant, user_id, master, wrapped FROM {schema}.data_key
+   WHERE master <> $1::bytea AND id > $2::bytea ORDER BY id LIMIT $3::int
+) AS keys
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- rewrite: Replaces all checkpoints of a thread whose heads are locked, if they are those that are
+-- given ($2 namespaces, $3 ids, $4 old digests), by the same under new digests ($5 to $8), and writes
+-- ($9 to $16) and heads ($20 to $23) with them; $17 to $19 are the new chunks. Whether it was done.
+WITH given AS MATERIALIZED (
+  SELECT * FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[], $7::text[],
+                       $8::bytea[])
+             AS g (ns, id, old, digest, record, meta, chunks)
+), same AS MATERIALIZED (
+  SELECT count(*) = (SELECT count(*) FROM given) AND count(*) = count(g.id) AS same
+    FROM {schema}.checkpoint c LEFT JOIN given g ON (g.ns, g.id, g.old) = (c.ns, c.id, c.digest)
+   WHERE c.tk = $1::uuid
+), records AS (
+  UPDATE {schema}.checkpoint c
+     SET digest = g.digest, record = g.record, meta = g.meta::jsonb, chunks = g.chunks
+    FROM given g, same WHERE same.same AND (c.tk, c.ns, c.id) = ($1, g.ns, g.id)
+), writes AS (
+  UPDATE {schema}.write w SET digest = g.digest, data = g.data, chunks = g.chunks
+    FROM unnest($9::text[], $10::text[], $11::text[], $12::int[], $13::bytea[], $14::bytea[],
+                $15::bytea[], $16::bytea[]) AS g (ns, id, task, slot, old, digest, data, chunks),
+         same
+   WHERE same.same AND (w.tk, w.ns, w.id, w.task, w.slot) = ($1, g.ns, g.id, g.task, g.slot)
+     AND w.digest = g.old
+), chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT $1, c.no, c.digest, c.data
+    FROM same, unnest($17::bigint[], $18::bytea[], $19::bytea[]) AS c (no, digest, data)
+   WHERE same.same
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
+), heads AS (
+  UPDATE {schema}.head h SET digest = g.digest, seal = g.seal
+    FROM unnest($20::text[], $21::text[], $22::bytea[], $23::bytea[]) AS g (ns, id, digest, seal), same
+   WHERE same.same AND (h.tk, h.ns, h.id) = ($1, g.ns, g.id)
+)
+SELECT same FROM same;
