@@ -17,7 +17,7 @@ from ..decisions.heads import Signed
 from ..decisions.keyring import KeyNeeded
 from ..errors import HeadMovedError, KeyMissingError, UnavailableError
 from ..ports import Durable, Hot
-from ..words import Digest, Head, Place, Put, Thread
+from ..words import Digest, Found, Head, Place, Put, Thread
 from .shared import Shared
 
 logger = logging.getLogger("langgraph_durable_state")
@@ -81,6 +81,46 @@ class Anchors:
         if head.seal and self._hot is not None:  # it lost what it had seen, or was away
             await self._note(place, heads.witness(head.id, head.digest, head.seal), force=False)
         return None
+
+    async def check_listed(self, thread: Thread, ns: str | None) -> None:
+        """Refuses a history, of one namespace or of all, whose newest checkpoints were cut off.
+
+        Raises:
+            HeadMovedError: if a head is not what was put last, or is not there.
+        """
+        if not self.signs:
+            return
+        if ns is not None:
+            places = [Place(thread, ns)]
+        else:
+            places = [Place(thread, one) for one in await self._durable.heads(thread)]
+        for place in places or [Place(thread, "")]:
+            await self._check_listed(place)
+
+    async def _check_listed(self, place: Place) -> None:
+        found = await self._durable.read(place, None, b"", -1)
+        floor = await self._witness(place)
+        if floor is not None and not self._reaches(place, found, floor):
+            # It may have been told of a put since the head was looked at.
+            found = await self._durable.read(place, None, b"", -1)
+            if not self._reaches(place, found, floor):
+                id = found.head.id if found is not None else None
+                raise _moved(place, id, floor.id, f"checkpoint {floor.id} was seen as head")
+        if found is None or not found.head.digest:
+            return
+        if found.row is not None and not found.row.record:
+            raise _moved(place, found.head.id, None, "that checkpoint is not there")
+        if found.head.seal and self._signed(place, found.head) is None:
+            raise _moved(place, found.head.id, None, "it was not signed as a head")
+
+    def _reaches(self, place: Place, found: Found | None, floor: Signed) -> bool:
+        """Whether a head is one that was seen, or a newer one; or was stored without a key."""
+        if found is None or not found.head.digest:
+            return found is not None and found.ahead is not None
+        if not found.head.seal:
+            return True
+        seen = self._signed(place, found.head)
+        return seen is None or seen == floor or seen.count > floor.count
 
     def moved(self, place: Place, record: Record | None, seen: Signed) -> HeadMovedError:
         """The error of a head that is older than what was seen."""

@@ -28,6 +28,7 @@ from ..words import (
     Phase,
     Put,
     PutWrites,
+    RecordRow,
     Spell,
     Step,
     Stored,
@@ -43,6 +44,9 @@ from .shared import Known, Shared
 
 TRIES = 8
 """Answers of the hot tier that ask for something else first; more than three need a race."""
+
+FORK_TRIES = 40
+"""Of a fork that is stored on the head that it finds, while others move it."""
 
 
 class Behind:
@@ -87,11 +91,14 @@ class Behind:
             there = await self._already(made, hot, serializer)
             if there is not None:
                 return made, there
-            if not await self._stands(made):
-                return made, Lost(None, kept=False)
-            made = await self._counted(made, hot)
+        # Under a key moves of a head are counted, so a fork is stored on the head that it finds.
+        forks = made.put.claim is Claim.ANY and bool(made.put.seal)
         token, opened, whole = keys.token(), None, False
-        for _ in range(TRIES):
+        for _ in range(FORK_TRIES if forks else TRIES):
+            if forks:
+                if not await self._stands(made):
+                    return made, Lost(None, kept=False)
+                made = await self._on_head(made)
             item = made.put if made.put.covered else made.whole(self._shared.blobs).put
             answer = await self._outbox.append(
                 item, self._step(made, whole), token, opened, refused=False
@@ -105,23 +112,22 @@ class Behind:
                 token = keys.token()  # somebody is closing the spell of that name
             elif isinstance(answer, Cold):
                 token, whole = answer.token, True
-                found = await self._open(made.put, answer, _claimed(made.put))
+                claimed = None if forks else _claimed(made.put)
+                found = await self._open(made.put, answer, claimed)
                 if isinstance(found, Fenced):
                     return made, found
                 opened = found
                 if opened is not None and not opened.marked:
                     made = made.marked(serializer, self._shared.blobs, QUEUED)
-                elif made.put.claim is Claim.ANY and not await self._stands(made):
-                    return made, Lost(None, kept=False)  # nothing can move it from now on
             elif answer is Unfit.WHOLE:
                 whole = True
             elif answer is Unfit.FULL:
                 await self._flusher.drain(place.thread)
             elif answer is Unfit.FENCED:
                 return made, Fenced()
-            else:
+            elif not (forks and answer is Unfit.LOST):
                 outcome = await self._settled(made, answer, serializer)
-                if outcome is not None:
+                if outcome is not None and not (forks and isinstance(outcome, Lost)):
                     return made, outcome
         raise UnavailableError("redis", "the state of the thread kept changing")
 
@@ -154,20 +160,30 @@ class Behind:
             return True
         return found is None or found.head.digest == known
 
-    async def _counted(self, made: Draft, hot: HotFound) -> Draft:
-        """A fork, as the move of the head that it is. Who moves it at the same time may count the
-        same; what is flushed last is witnessed, whatever it counts."""
-        if not made.put.seal:
-            return made
-        count = 0
+    async def _on_head(self, made: Draft) -> Draft:
+        """A fork that moves the head from where it is now, as the move that it is then."""
+        hot = await self._outbox.peek(made.put.place, b"")
+        spell = hot.spell if hot.spell is not None and hot.spell.phase is Phase.OPEN else None
+        digest, count = (None, 0) if spell is None else (spell.head.digest, len(spell.chain))
+        if spell is not None and spell.base is None and not spell.chain:
+            digest = None  # nobody knows its head
         try:
-            if hot.spell is not None and hot.row is not None:
-                count = codec.record_parts(hot.row, self._shared.blobs)[-1]
-            else:
-                count = (await self._anchors.current(made.put.place)).count
-        except (UnavailableError, Unsound, KeyMissingError):
-            pass  # its own count is the best that is known
-        return made.counted(max(count + 1, made.record.count), self._shared.blobs)
+            current = await self._anchors.current(made.put.place)
+            digest, count = digest if spell else current.head.digest, count + current.count
+        except (UnavailableError, KeyMissingError):
+            pass  # what is known of it is the best that there is
+        if hot.row is not None and hot.row.digest == digest:
+            count = max(count, self._count(hot.row))
+        made = made.counted(max(count + 1, made.record.count), self._shared.blobs)
+        claim = Claim.ANY if digest is None else Claim.HEAD if digest else Claim.EMPTY
+        return replace(made, put=replace(made.put, claim=claim, expected=digest or b""))
+
+    def _count(self, row: RecordRow) -> int:
+        """How often the head had moved by this record, as it says."""
+        try:
+            return int(codec.record_parts(row, self._shared.blobs)[-1])
+        except (Unsound, KeyMissingError):
+            return 0
 
     def _step(self, made: Draft, whole: bool) -> Step:
         """How the copy of the hot head is to follow."""

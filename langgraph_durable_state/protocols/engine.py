@@ -243,6 +243,9 @@ class Engine:
         elif self._shared.policy.asks_hot:
             await self._flusher.settle(listing.thread)
             listing = replace(listing, settled=True)
+        if listing.thread is not None and listing.id is None and listing.before is None:
+            check = partial(self._anchors.check_listed, listing.thread, listing.ns)
+            await self._vault.reading(listing.thread, check)
         links = Links()
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)

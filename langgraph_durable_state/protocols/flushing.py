@@ -246,7 +246,7 @@ class Flusher:
             if isinstance(outcome, Won) and isinstance(entry.item, Put)
         }
         for put in moved.values():
-            await self._anchors.note(put, force=True)
+            await self._anchors.note(put, force=put.claim is Claim.EMPTY)
         for one, entry in batch:
             await self._settle(one, entry, told.get(id(entry)))
 

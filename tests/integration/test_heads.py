@@ -81,6 +81,8 @@ async def test_a_head_that_is_pointed_at_an_older_checkpoint_is_refused(keyed: S
         " FROM durable_state.checkpoint c WHERE c.tk = h.tk ORDER BY seq OFFSET 1 LIMIT 1)"
     )
     keyed.flush_redis()
+    with pytest.raises(HeadMovedError, match="not signed"):
+        await keyed.saver().list(at())
     with pytest.raises(HeadMovedError, match="not signed") as error:
         await keyed.saver().get_tuple(at())
     older = keyed.query("SELECT id FROM durable_state.checkpoint ORDER BY seq OFFSET 1 LIMIT 1")
@@ -102,6 +104,8 @@ async def test_newest_rows_that_are_cut_off_are_missed(keyed: Store) -> None:
             keyed.flush_redis()
         with pytest.raises(HeadMovedError):
             await keyed.saver().get_tuple(at())
+        with pytest.raises(HeadMovedError):
+            await keyed.saver().list(at())
 
 
 async def test_a_heads_row_that_is_put_back_is_told_by_its_witness(keyed: Store) -> None:
@@ -134,6 +138,8 @@ async def test_postgres_that_is_set_back_as_a_whole_is_told_by_redis(keyed: Stor
     for each in (saver, keyed.saver()):
         with pytest.raises(HeadMovedError):
             await each.get_tuple(at())
+        with pytest.raises(HeadMovedError):
+            await each.list(at())
     assert await keyed.saver().accept_rollback("t") == [""]
     found = await keyed.saver().get_tuple(at())
     assert values_of(found) == {"c": 2}
@@ -148,6 +154,8 @@ async def test_a_thread_that_is_wiped_is_not_taken_for_a_new_one(keyed: Store) -
     await flushed(keyed, saver)
     for table in TABLES:
         keyed.query(f"DELETE FROM durable_state.{table}")
+    with pytest.raises(HeadMovedError):
+        await keyed.saver().list(at())
     with pytest.raises(HeadMovedError) as error:
         await keyed.saver().get_tuple(at())
     assert error.value.found is None
