@@ -42,13 +42,10 @@ class Anchors:
 
     def __init__(self, shared: Shared, durable: Durable, hot: Hot | None) -> None:
         self._keys = shared.blobs.keys
+        self.signs = self._keys.signs
+        """Whether there is a key, and heads are signed."""
         self._durable = durable
         self._hot = hot
-
-    @property
-    def signs(self) -> bool:
-        """Whether heads are signed."""
-        return self._keys.signs
 
     # -- reading -----------------------------------------------------------------------------
 

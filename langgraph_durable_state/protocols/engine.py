@@ -84,6 +84,8 @@ class Engine:
             read = partial(self._get_one, serializer, place, id)
         else:
             read = partial(self._get_head, serializer, place)
+        if not self._vault.encrypts:
+            return await read()
         return await self._vault.reading(place.thread, read)
 
     async def _get_one(
@@ -128,8 +130,10 @@ class Engine:
                 continue
             else:
                 known = await self._durable_record(place, view.found)
-                if known is not None:
+                if known is not None and self._anchors.signs:
                     self._anchors.check(place, known[1].head, known[0])
+            if known is not None and not self._anchors.signs:
+                return self._loaded(serializer, place, view, *known)
             if known is not None:
                 seen = await self._anchors.contradicting(place, known[0], known[1].head, floor)
                 if seen is None:
@@ -155,7 +159,8 @@ class Engine:
         if record is None:
             record = await self._copies.fetch(place, digest)
         if record is not None and _is_held(record, found):
-            self._shared.blobs.keys.under(record.seal.id)  # or it may have been shredded
+            if record.seal.hides:
+                self._shared.blobs.keys.under(record.seal.id)  # or it may have been shredded
             return record, found
         return await self._whole_head(place, found)
 
