@@ -173,7 +173,7 @@ class Behind:
         except (UnavailableError, KeyMissingError):
             pass  # what is known of it is the best that there is
         if hot.row is not None and hot.row.digest == digest:
-            count = max(count, self._count(hot.row))
+            count = self._count(hot.row) or count  # what is flushed meanwhile is counted twice
         made = made.counted(max(count + 1, made.record.count), self._shared.blobs)
         claim = Claim.ANY if digest is None else Claim.HEAD if digest else Claim.EMPTY
         return replace(made, put=replace(made.put, claim=claim, expected=digest or b""))
