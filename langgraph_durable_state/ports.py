@@ -7,9 +7,21 @@ implements `Durable` and `Hot` directly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from .asfound import (
+    Change,
+    HotRaw,
+    Ids,
+    Quarantined,
+    RawEntries,
+    RawRecord,
+    RawThread,
+    RawWrite,
+    Repair,
+    Sight,
+)
 from .words import (
     Advance,
     Answer,
@@ -104,7 +116,49 @@ class LeaseTable(Protocol):
         """Ends a holder's lease, if it still has it."""
 
 
-class Durable(LeaseTable, Protocol):
+class Scrub(Protocol):
+    """Rows as they are found, and what puts them right. What is read is a page at a time, in the
+    order of the keys, behind `after`."""
+
+    async def scan_keys(
+        self, after: UUID | None, limit: int
+    ) -> list[tuple[UUID, RawThread | None]]:
+        """The keys of the next threads that have an entry or a head, and their entries."""
+
+    async def scan_chunks(self, key: UUID, after: int | None, limit: int) -> list[ChunkRow]:
+        """The next chunks of a thread, fewer than `limit` if they are large."""
+
+    async def scan_records(self, key: UUID, after: Ids | None, limit: int) -> list[RawRecord]:
+        """The next checkpoints of a thread."""
+
+    async def scan_writes(
+        self, key: UUID, after: tuple[str, str, str, int] | None, limit: int
+    ) -> list[RawWrite]:
+        """The next pending writes of a thread, behind a namespace, id, task and slot."""
+
+    async def look(
+        self,
+        key: UUID,
+        ids: Sequence[Ids],
+        numbers: Sequence[int],
+        namespaces: Sequence[str] | None,
+    ) -> Sight:
+        """A thread's entry, its heads (of some namespaces, or all), these checkpoints with their
+        pending writes, and these chunks, all at one moment."""
+
+    async def mend(self, key: UUID, repairs: Sequence[Repair]) -> list[bool]:
+        """Puts right rows into the place of bad ones, which go to quarantine, each if it is still
+        as it was found, and, if it was missing, still needed; tells of each whether it did. All
+        in one transaction."""
+
+    async def quarantine(self, rows: Sequence[Quarantined]) -> None:
+        """Keeps what was found in another tier."""
+
+    async def quarantined(self, key: UUID) -> list[Quarantined]:
+        """What was kept of a thread, until that is deleted."""
+
+
+class Durable(LeaseTable, Scrub, Protocol):
     """The tier that acknowledged state survives in.
 
     What carries a fence is stored only while the thread's lease has that fence.
@@ -226,7 +280,26 @@ class Hot(Protocol):
         """Removes the copies of these namespaces."""
 
 
-class Outbox(Protocol):
+class HotScrub(Protocol):
+    """What the hot tier holds, as it is found, and what puts it right."""
+
+    async def inspect(self, place: Place) -> HotRaw:
+        """All that is held of a namespace, at one moment."""
+
+    async def mend_fields(
+        self, place: Place, of: Literal["copy", "writes"], changes: Sequence[Change]
+    ) -> bool:
+        """Changes fields of a copy or of pending writes, if all of them are as they were found;
+        tells whether it did."""
+
+    async def entries(self, thread: Thread, skip: int, limit: int) -> RawEntries:
+        """Entries of a thread's outbox but for the first `skip`, which stay whoever's they are."""
+
+    async def mend_entry(self, thread: Thread, number: int, found: bytes, right: bytes) -> bool:
+        """Replaces the entry with this number, if it is as it was found; tells whether it did."""
+
+
+class Outbox(HotScrub, Protocol):
     """What the hot tier holds before the durable one does. Each verb is one atomic step.
 
     What carries a fence is taken unless a larger one is known; that one is known then.

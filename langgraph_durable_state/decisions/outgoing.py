@@ -109,6 +109,11 @@ def read_entry(data: bytes) -> Entry:
     return Entry(put, token, number, kind in _CLAIMS, refused=kind == REFUSED)
 
 
+def repacked(data: bytes, item: Put | PutWrites) -> bytes:
+    """The stored bytes of an entry with another item in it, decided as it was."""
+    return data[:_PREFIX] + pack_item(item)
+
+
 def _decided(put: Put, kind: bytes, before: bytes) -> Put:
     """A put under the claim by which the durable head must follow the hot one."""
     if kind == REFUSED:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from ..errors import UsageError
@@ -70,3 +71,16 @@ def _text(text: str) -> str:
     if len(text) > _LONGEST:
         return f"{_MARK}sha256:{hashlib.sha256(encoded(text)).hexdigest()}"
     return escape_text(text, nul=True)
+
+
+def typed(text: str) -> Any:
+    """A JSON text so that only what jsonb holds equal is equal."""
+    return _typed(json.loads(text, parse_int=Decimal, parse_float=Decimal))
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return "object", {key: _typed(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return "array", [_typed(part) for part in value]
+    return type(value).__name__, value

@@ -37,12 +37,13 @@ from ..words import (
     WriteRow,
 )
 from .memory_leases import MemoryLeases
+from .memory_scrub import MemoryScrub
 from .memory_world import Change, Checkpoint, Ids, Rows, World, matches
 
 _NO_HEAD = Head("", 0, b"")
 
 
-class MemoryDurable(MemoryLeases):
+class MemoryDurable(MemoryLeases, MemoryScrub):
     """Implements `Durable`."""
 
     def __init__(self, world: World) -> None:
@@ -309,6 +310,7 @@ class MemoryDurable(MemoryLeases):
     async def delete_thread(self, thread: Thread) -> dict[str, bool]:
         async with Change(self._world, "delete_thread"):
             gone = self._world.threads.pop(thread.key, Rows())
+            self._world.quarantine.pop(thread.key, None)
             names = {*gone.heads, *gone.ahead, *(ns for ns, _ in gone.checkpoints)}
             return {ns: ns in gone.ahead for ns in names}
 

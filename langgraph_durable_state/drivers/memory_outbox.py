@@ -36,6 +36,7 @@ from ..words import (
     Won,
 )
 from .memory_hot import HOT
+from .memory_scrub import MemoryHotScrub
 from .memory_world import Change, HotSpell, World, spot
 
 _NOBODY = b"\x00" * 16
@@ -50,7 +51,7 @@ _ON_UNKNOWN = {
 }
 
 
-class MemoryOutbox:
+class MemoryOutbox(MemoryHotScrub):
     """Implements `Outbox`.
 
     Args:

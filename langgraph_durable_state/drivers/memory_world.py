@@ -6,14 +6,13 @@ go on, stop one for ever, or raise an error as if an answer had been lost.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
+from ..asfound import Quarantined
+from ..decisions import projection
 from ..errors import NumberTakenError
 from ..words import ChunkRow, Digest, Entry, Head, Phase, Place, RecordRow, Thread, WriteRow
 
@@ -138,6 +137,7 @@ class World:
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
         leases: their rows, by thread.
+        quarantine: what was found in the place of what was written, by thread.
         now: the clock of both, in seconds; it stands still until somebody moves it.
         spells, hot_writes, outboxes: what the hot tier holds alone; `lose_hot` loses it all.
         fences: the largest that the hot tier was told of, by thread.
@@ -153,6 +153,7 @@ class World:
         self.hot_writes: dict[Spot, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
         self.leases: dict[UUID, LeaseRow] = {}
+        self.quarantine: dict[UUID, list[Quarantined]] = {}
         self.now = 0.0
         self.fences: dict[UUID, int] = {}
         self.flushers: dict[UUID, tuple[bytes, float]] = {}
@@ -186,20 +187,5 @@ class Change:
 
 def matches(meta: str, wanted: Mapping[str, str]) -> bool:
     """Whether metadata equals the filter's JSON text at each of its keys, types included."""
-    have = _parsed(meta)
-    return all(
-        key in have and _typed(have[key]) == _typed(_parsed(text)) for key, text in wanted.items()
-    )
-
-
-def _parsed(text: str) -> Any:
-    return json.loads(text, parse_int=Decimal, parse_float=Decimal)
-
-
-def _typed(value: Any) -> Any:
-    """`value` so that only what jsonb holds equal is equal: numbers by value, never True and 1."""
-    if isinstance(value, dict):
-        return "object", {key: _typed(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return "array", [_typed(part) for part in value]
-    return type(value).__name__, value
+    _, have = projection.typed(meta)
+    return all(key in have and have[key] == projection.typed(text) for key, text in wanted.items())

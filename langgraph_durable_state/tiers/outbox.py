@@ -37,6 +37,7 @@ from ..words import (
 )
 from .postgres import differing_slot
 from .redis import SPELL, field, fields, read_copy
+from .scrub import RedisScrub
 
 _WRITES = ":writes"
 _REFUSED = 4
@@ -62,7 +63,7 @@ LARGEST_TAKE = 4 * 1024 * 1024
 """Bytes taken at once: what one statement of a group commit may hold."""
 
 
-class RedisOutbox:
+class RedisOutbox(RedisScrub):
     """Implements `Outbox`.
 
     Args:

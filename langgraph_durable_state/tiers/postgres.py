@@ -36,13 +36,14 @@ from ..words import (
 from . import arrays, bind
 from .leases import PostgresLeases
 from .outcomes import Seen, Standing, outcome
+from .scrub import PostgresScrub
 from .statements import schema_sql
 
-VERSION = 2
+VERSION = 3
 _LARGEST = 2**31 - 1
 
 
-class PostgresTier(PostgresLeases):
+class PostgresTier(PostgresLeases, PostgresScrub):
     """Implements `Durable`.
 
     Args:

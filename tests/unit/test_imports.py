@@ -14,7 +14,7 @@ ROOT = Path(langgraph_durable_state.__file__).parent
 PACKAGE = ROOT.name
 
 LAYERS = [
-    "words errors events health",
+    "words asfound errors events health verification",
     "decisions",
     "ports",
     "tiers",

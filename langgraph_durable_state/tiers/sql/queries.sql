@@ -406,6 +406,7 @@ WITH heads AS (DELETE FROM {schema}.head WHERE tk = $1::uuid RETURNING ns, ahead
      checkpoints AS (DELETE FROM {schema}.checkpoint WHERE tk = $1 RETURNING ns),
      writes AS (DELETE FROM {schema}.write WHERE tk = $1),
      chunks AS (DELETE FROM {schema}.chunk WHERE tk = $1),
+     quarantined AS (DELETE FROM {schema}.quarantine WHERE tk = $1),
      threads AS (DELETE FROM {schema}.thread WHERE tk = $1)
 SELECT ns, bool_or(ahead) FROM (
   SELECT ns, ahead IS NOT NULL AS ahead FROM heads UNION ALL SELECT ns, false FROM checkpoints) n
@@ -568,3 +569,135 @@ UPDATE {schema}.lease SET until = now() + $4::float8 * interval '1 s'
 -- release_lease: Ends a holder's lease. The row stays, so that fences only grow.
 UPDATE {schema}.lease SET until = 'epoch', holder = ''
  WHERE (tk, holder) = ($1::uuid, $2::text) RETURNING true;
+
+-- scan_keys: The next keys of threads, with their entries. A head may be left without the entry of
+-- its thread.
+SELECT * FROM (
+  SELECT k.tk, t.tenant, t.id, t.user_id, t.session_id
+    FROM (
+      (SELECT tk FROM {schema}.thread WHERE ($1::uuid IS NULL OR tk > $1) ORDER BY tk LIMIT $2::int)
+      UNION
+      (SELECT DISTINCT tk FROM {schema}.head
+        WHERE ($1 IS NULL OR tk > $1) ORDER BY tk LIMIT $2)) k
+    LEFT JOIN {schema}.thread t ON t.tk = k.tk
+   ORDER BY k.tk LIMIT $2) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- scan_chunks: The next chunks of a thread: at most $3 of them and, but for the first, $4 bytes.
+SELECT no, digest, data FROM (
+  SELECT no, digest, data, sum(octet_length(data)) OVER (ORDER BY no) - octet_length(data) AS before
+    FROM (SELECT * FROM {schema}.chunk WHERE tk = $1::uuid AND ($2::bigint IS NULL OR no > $2)
+           ORDER BY no LIMIT $3::int) c) AS page
+ WHERE before = 0 OR before + octet_length(data) <= $4::bigint
+ ORDER BY no
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- scan_records: The next checkpoints of a thread, as they are stored.
+SELECT * FROM (
+  SELECT ns, id, parent, seq, digest, record, chunks, meta::text, size, refused
+    FROM {schema}.checkpoint
+   WHERE tk = $1::uuid AND ($2::text IS NULL OR (ns, id) > ($2, $3::text))
+   ORDER BY ns, id LIMIT $4::int) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- scan_writes: The next pending writes of a thread, as they are stored.
+SELECT * FROM (
+  SELECT ns, id, task, slot, path, n, digest, data, chunks FROM {schema}.write
+   WHERE tk = $1::uuid AND ($2::text IS NULL OR (ns, id, task, slot) > ($2, $3::text, $4::text, $5::int))
+   ORDER BY ns, id, task, slot LIMIT $6::int) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- look: What a thread has, all at one moment: its entry, its heads (of the namespaces $4, or all),
+-- these checkpoints (namespaces $2, ids $3) with their pending writes, and the chunks $5.
+SELECT 0 AS kind, NULL AS a, NULL AS b, NULL AS c, NULL AS d, NULL::bigint AS e, NULL::int AS f,
+       tenant AS g, id AS h, user_id AS i, session_id AS j, NULL::boolean AS k
+  FROM {schema}.thread WHERE tk = $1::uuid
+UNION ALL
+SELECT 1, ns, id, NULL, NULL, seq, NULL, digest, NULL, NULL, NULL, NULL
+  FROM {schema}.head WHERE tk = $1 AND ($4::text[] IS NULL OR ns = ANY ($4))
+UNION ALL
+SELECT 2, c.ns, c.id, c.parent, c.meta::text, c.seq, c.size, c.digest, c.record, c.chunks, NULL,
+       c.refused
+  FROM unnest($2::text[], $3::text[]) AS k (ns, id)
+  JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = k.ns AND c.id = k.id
+UNION ALL
+SELECT 3, w.ns, w.id, w.task, w.path, w.n, w.slot, w.digest, w.data, w.chunks, NULL, NULL
+  FROM unnest($2, $3) AS k (ns, id) JOIN {schema}.write w ON w.tk = $1 AND w.ns = k.ns AND w.id = k.id
+UNION ALL
+SELECT 4, NULL, NULL, NULL, NULL, no, NULL, digest, data, NULL, NULL, NULL
+  FROM {schema}.chunk WHERE tk = $1 AND no = ANY ($5::bigint[])
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- mend_thread: Puts the right names into a thread's entry, if it is as it was found ($6, $7).
+INSERT INTO {schema}.thread AS t (tk, tenant, id, user_id, session_id)
+SELECT $1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea
+ WHERE ($6::bytea IS NULL AND EXISTS (SELECT FROM {schema}.head h WHERE h.tk = $1))
+    OR EXISTS (SELECT FROM {schema}.thread f WHERE f.tk = $1)
+ON CONFLICT (tk) DO UPDATE SET tenant = excluded.tenant, id = excluded.id
+  WHERE (t.tenant, t.id) = ($6, $7::bytea)
+RETURNING true;
+
+-- mend_head: Puts the right checkpoint into a head, if it is as it was found ($6, $7). One that was
+-- missing is put where the checkpoint is.
+INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest)
+SELECT $1::uuid, $2::text, $3::bigint, $4::text, $5::bytea
+ WHERE EXISTS (SELECT FROM {schema}.checkpoint c
+                WHERE (c.tk, c.ns, c.id, c.digest) = ($1, $2, $4, $5))
+   AND ($6::text IS NULL OR EXISTS (SELECT FROM {schema}.head f WHERE (f.tk, f.ns) = ($1, $2)))
+ON CONFLICT (tk, ns) DO UPDATE SET id = excluded.id, digest = excluded.digest
+  WHERE (h.id, h.digest) = ($6, $7::bytea)
+RETURNING true;
+
+-- mend_record: Puts the right bytes into a checkpoint, if it is as it was found ($12 to $15). One that
+-- was missing is put where a head or a child still names it.
+INSERT INTO {schema}.checkpoint AS c (tk, ns, id, parent, seq, digest, record, chunks, meta, size, refused)
+SELECT $1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::bytea, $7::bytea, $8::bytea,
+       $9::text::jsonb, $10::int, $11::boolean
+ WHERE CASE WHEN $12::bytea IS NULL
+   THEN EXISTS (SELECT FROM {schema}.head h WHERE (h.tk, h.ns, h.id) = ($1, $2, $3))
+     OR EXISTS (SELECT FROM {schema}.checkpoint x WHERE (x.tk, x.ns, x.parent) = ($1, $2, $3))
+   ELSE EXISTS (SELECT FROM {schema}.checkpoint f WHERE (f.tk, f.ns, f.id) = ($1, $2, $3)) END
+ON CONFLICT (tk, ns, id) DO UPDATE
+  SET parent = excluded.parent, digest = excluded.digest, record = excluded.record,
+      chunks = excluded.chunks, meta = excluded.meta
+  WHERE (c.digest, c.record, c.chunks, c.meta) = ($12, $13::bytea, $14::bytea, $15::text::jsonb)
+RETURNING true;
+
+-- mend_write: Puts the right bytes into a row of pending writes, if it is as it was found ($11 to
+-- $13); one that was missing, where its checkpoint still is.
+INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, data, chunks)
+SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
+       $10::bytea
+ WHERE CASE WHEN $11::bytea IS NULL
+   THEN EXISTS (SELECT FROM {schema}.checkpoint c WHERE (c.tk, c.ns, c.id) = ($1, $2, $3))
+   ELSE EXISTS (SELECT FROM {schema}.write f
+                 WHERE (f.tk, f.ns, f.id, f.task, f.slot) = ($1, $2, $3, $4, $5)) END
+ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
+  SET path = excluded.path, n = excluded.n, digest = excluded.digest, data = excluded.data,
+      chunks = excluded.chunks
+  WHERE (w.digest, w.data, w.chunks) = ($11, $12::bytea, $13::bytea)
+RETURNING true;
+
+-- mend_chunk: Puts the right bytes into a chunk, if it is as it was found ($5, $6); one that was
+-- missing, where the checkpoint ($7, $8) or writes against it that it belongs to still are.
+INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+SELECT $1::uuid, $2::bigint, $3::bytea, $4::bytea
+ WHERE CASE WHEN $5::bytea IS NULL
+   THEN EXISTS (SELECT FROM {schema}.checkpoint c WHERE (c.tk, c.ns, c.id) = ($1, $7::text, $8::text))
+     OR EXISTS (SELECT FROM {schema}.write w WHERE (w.tk, w.ns, w.id) = ($1, $7, $8))
+   ELSE EXISTS (SELECT FROM {schema}.chunk f WHERE (f.tk, f.no) = ($1, $2)) END
+ON CONFLICT (tk, no) DO UPDATE SET digest = excluded.digest, data = excluded.data
+  WHERE (k.digest, k.data) = ($5, $6::bytea)
+RETURNING true;
+
+-- quarantine: Keeps what was found in the place of what was written; the same bytes once.
+INSERT INTO {schema}.quarantine (tk, tier, kind, ns, id, task, slot, no, mark, reason, found)
+VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::text, $7::int, $8::bigint, $9::bytea,
+        $10::text, $11::text::jsonb)
+ON CONFLICT DO NOTHING
+RETURNING true;
+
+-- quarantined: What was kept of a thread, oldest first.
+SELECT tk, tier, kind, ns, id, task, slot, no, reason, found::text
+  FROM {schema}.quarantine WHERE tk = $1::uuid ORDER BY at, mark
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;

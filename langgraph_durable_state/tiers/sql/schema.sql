@@ -128,4 +128,28 @@ CREATE TABLE {schema}.lease (
 
 INSERT INTO {schema}.installed (version) VALUES (2);
 
+END IF;
+
+IF NOT EXISTS (SELECT FROM {schema}.installed WHERE version >= 3) THEN
+
+-- What was found in the place of what was written, once that was restored: bytes in hexadecimal.
+-- Nothing reads it but who investigates; it goes with the thread.
+CREATE TABLE {schema}.quarantine (
+  tk uuid NOT NULL,
+  slot int NOT NULL,
+  no bigint NOT NULL,
+  at timestamptz NOT NULL DEFAULT now(),
+  tier text COLLATE "C" NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  ns text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  task text COLLATE "C" NOT NULL,
+  mark bytea NOT NULL,
+  reason text NOT NULL,
+  found jsonb NOT NULL,
+  PRIMARY KEY (tk, mark)
+);
+
+INSERT INTO {schema}.installed (version) VALUES (3);
+
 END IF; END $install$;
