@@ -17,6 +17,7 @@ from .events import Event
 from .health import Health
 from .rerun import arerun_on_conflict, rerun_on_conflict
 from .saver import DurableSaver
+from .verification import VerifyReport
 
 __all__ = [
     "ClosedError",
@@ -33,6 +34,7 @@ __all__ = [
     "UnavailableError",
     "UsageError",
     "ValueRefusedError",
+    "VerifyReport",
     "arerun_on_conflict",
     "rerun_on_conflict",
 ]

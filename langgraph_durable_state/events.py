@@ -16,6 +16,8 @@ Kind = Literal[
     "hot_discarded",
     "flush_failed",
     "lease_lost",
+    "damaged",
+    "repaired",
 ]
 
 _WORDS: dict[Kind, str] = {
@@ -29,6 +31,8 @@ _WORDS: dict[Kind, str] = {
     "hot_discarded": "{where}a hot state that was not current was removed: {detail}",
     "flush_failed": "{where}what waits in Redis could not be flushed to Postgres: {detail}",
     "lease_lost": "{where}the lease was lost: {detail}",
+    "damaged": "{where}what is stored is not what was written: {detail}",
+    "repaired": "{where}what was not as it was written was restored: {detail}",
 }
 
 
@@ -42,7 +46,8 @@ class Event:
             (Redis lost what Postgres did not have yet), ``"branch_kept"`` (a checkpoint is kept
             beside the head), ``"queued"`` (a checkpoint was acknowledged by Redis alone, since
             Postgres was down), ``"hot_discarded"`` (a hot state that was not current was removed),
-            ``"flush_failed"``, ``"lease_lost"``.
+            ``"flush_failed"``, ``"lease_lost"``, ``"damaged"`` (what is stored is not what was
+            written, and neither tier could put it right), ``"repaired"`` (it was put right).
         at: when, in seconds since the epoch.
         detail: what is known beside that; the tier's own words, for one.
         tier: ``"postgres"`` or ``"redis"``, if it concerns one.

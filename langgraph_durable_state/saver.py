@@ -29,6 +29,7 @@ from .drivers.events import EventLog
 from .drivers.faces import Faces
 from .errors import UsageError
 from .events import Observer
+from .integrity import Integrity
 from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
@@ -59,7 +60,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
+class DurableSaver(Integrity, Operations, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The

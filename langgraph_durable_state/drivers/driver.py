@@ -15,6 +15,7 @@ from ..protocols.behind import Behind
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.scrub import Scrubber
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
 from ..protocols.upkeep import Upkeep
@@ -50,6 +51,7 @@ class Driver:
         engine, writer, upkeep: read, write and tidy up through this face's tiers.
         arbiter, flusher: compare the tiers, and bring one up to the other.
         leasing: takes and keeps leases.
+        scrubber: checks what is stored, and restores it.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
@@ -75,6 +77,7 @@ class Driver:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher)
         self.engine = Engine(shared, durable, copies, self.arbiter, self.flusher)
         self.writer = Writer(shared, durable, commits, copies, behind, self.flusher)
+        self.scrubber = Scrubber(shared, durable, outbox)
         self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs)
         self.close = close
         self._shared = shared

@@ -15,6 +15,7 @@ logger = logging.getLogger("langgraph_durable_state")
 
 _LEVELS: dict[Kind, int] = {
     "state_lost": logging.ERROR,
+    "damaged": logging.ERROR,
     "hot_discarded": logging.INFO,
     "queued": logging.DEBUG,  # one per checkpoint for as long as the outage lasts
 }

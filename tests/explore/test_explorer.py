@@ -23,7 +23,7 @@ from langgraph_durable_state.words import (
     PutWrites,
     Thread,
 )
-from tests.explore import behind, leases, removals, scenarios
+from tests.explore import behind, leases, removals, scenarios, scrubs
 from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
 from tests.explore.scenarios import Stored
 
@@ -92,6 +92,20 @@ LEAST: Mapping[type[Stored], int] = {
     leases.HotTakeOverBesideFirstPut: comb(6, 1),
     leases.HotTakeOverBesideLoss: 6 * comb(6, 1),
     leases.HotTakeOverBesideFirstPutAndLoss: 6 * comb(6, 1),
+    # A check of Postgres alone has 7 steps: entry and heads, two pages of chunks, records, writes,
+    # heads again, the head's chain. With a hot tier there are two more at least. Put and writes are
+    # one each, reading is another, so is each of prune's three.
+    scrubs.ScrubBesidePut: comb(9, 2),
+    scrubs.ScrubBesideTwoPuts: comb(10, 3),
+    scrubs.ScrubBesideReplacement: comb(10, 3),
+    scrubs.ScrubBesidePrune: comb(10, 3),
+    scrubs.ScrubBesideDelete: comb(9, 2),
+    # Until the last of eight steps there is nothing to be seen.
+    scrubs.ScrubBesideCopy: 8,
+    scrubs.ScrubBesidePutBehind: comb(10, 1),
+    scrubs.ScrubBesideFlush: comb(13, 4),
+    scrubs.MendBesidePut: comb(11, 2),
+    scrubs.MendBesidePrune: comb(12, 3),
 }
 
 
@@ -121,7 +135,7 @@ def test_a_slow_flusher_disturbs_no_spell_that_ended(slow: str, before: int) -> 
     replay(behind.EndOfQueued, ",".join([slow] * before + [f"{other}*", f"{slow}*", f"{other}*"]))
 
 
-SLOW = {behind.FlushBesideDelete}
+SLOW = {behind.FlushBesideDelete, scrubs.MendBesidePrune}
 """Half a minute each, or more."""
 
 

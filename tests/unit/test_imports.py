@@ -94,6 +94,7 @@ def test_the_public_names() -> None:
         "UnavailableError",
         "UsageError",
         "ValueRefusedError",
+        "VerifyReport",
         "arerun_on_conflict",
         "rerun_on_conflict",
     ]
