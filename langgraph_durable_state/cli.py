@@ -1,6 +1,7 @@
 """The command `durable-state`.
 
-Exit codes: 0 for success, those of `EXIT_CODES` for the library's errors, and 1 for the rest.
+Exit codes: 0 for success, those of `EXIT_CODES` for the library's errors, 7 for what `verify` has
+restored or could, and 1 for the rest.
 """
 
 import json
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from . import __version__
+from . import __version__, cli_integrity
 from .errors import (
     ConflictError,
     CorruptionError,
@@ -224,6 +225,7 @@ def _app() -> "typer.Typer":
         else:
             typer.echo("nothing is lost of a thread of this name and tenant, if there is one")
 
+    cli_integrity.register(app, lambda *stores: Stores(*stores).open())
     return app
 
 
