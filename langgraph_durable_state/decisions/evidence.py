@@ -13,10 +13,20 @@ from uuid import UUID
 import ormsgpack
 
 from ..asfound import Change, Ids, Quarantined, RawRecord, RawWrite, Repair, Row, Sight
-from ..errors import EvolutionError
+from ..errors import DurableStateError, EvolutionError
 from ..verification import Kind
-from ..words import ChunkRow, Digest, Place, RecordRow, Typed, WriteRow
-from . import codec, keys, projection
+from ..words import (
+    ChunkRow,
+    Digest,
+    Entry,
+    Place,
+    Put,
+    PutWrites,
+    RecordRow,
+    Typed,
+    WriteRow,
+)
+from . import codec, keys, outgoing, projection
 from .codec import Batch, Blobs, Record, Unsound
 from .matching import Chunk
 from .serializing import Serializer
@@ -163,9 +173,43 @@ def chunk_reason(row: ChunkRow, blobs: Blobs) -> str | None:
     """What is wrong with a chunk; None if its digest proves it."""
     try:
         codec.chunk_of(row, blobs)
-    except (Unsound, EvolutionError) as error:
+    except DurableStateError:
+        raise  # it cannot be told
+    except Exception as error:  # bytes that were not written may be anything
         return str(error)
     return None
+
+
+def entry_of(data: bytes) -> Entry:
+    """The entry of stored bytes, whose parts are of the kinds that they are written as.
+
+    Raises:
+        Unsound: if they are not what was written.
+        EvolutionError: if they say that a newer version wrote them.
+    """
+    entry = outgoing.read_entry(data)
+    if not _well_made(entry.item):
+        raise Unsound(None, "an outbox entry holds what was not written")
+    return entry
+
+
+def _well_made(item: Put | PutWrites) -> bool:
+    """Whether each part is of its kind: msgpack takes any for any."""
+    chunks = [
+        part for c in item.chunks for part in ((c.no, int), (c.digest, bytes), (c.blob, bytes))
+    ]
+    parts = [(item.place.ns, str), (item.id, str), *chunks]
+    if isinstance(item, Put):
+        parts += [(item.digest, bytes), (item.record, bytes), (item.metadata, str)]
+        parts += [(item.size, int), (item.base, bytes), (item.refers or "", str)]
+        parts += [(item.parent or "", str)]
+    else:
+        for row in item.rows:
+            parts += [(row.task, str), (row.slot, int), (row.path, str), (row.n, int)]
+            parts += [(row.digest, bytes), (row.blob, bytes)]
+    return all(
+        isinstance(v, kind) and (kind is not str or "\x00" not in str(v)) for v, kind in parts
+    )
 
 
 def claimed(row: ChunkRow) -> Chunk:

@@ -30,6 +30,8 @@ from .evidence import (
 )
 
 _CHUNK = b"c"
+_NUMBERS = 1 << 63
+"""No chunk has this number or a larger one."""
 _DIGEST = 16
 
 
@@ -76,12 +78,14 @@ def chunks_of(fields: Fields) -> dict[int, ChunkRow]:
     """The chunks among the fields of a copy."""
     found = ((name, v) for name, v in fields.items() if len(name) == 9 and name[:1] == _CHUNK)
     rows = (ChunkRow(int.from_bytes(name[1:]), v[:_DIGEST], v[_DIGEST:]) for name, v in found)
-    return {row.no: row for row in rows}
+    return {row.no: row for row in rows if row.no < _NUMBERS}
 
 
 def copy_id(fields: Fields) -> str | None:
     """The checkpoint that a copy says it is of."""
-    return fields[b"id"].decode(errors="replace") if b"id" in fields else None
+    if b"id" not in fields:
+        return None
+    return fields[b"id"].decode(errors="replace").replace("\x00", "\ufffd")
 
 
 # -- copies ----------------------------------------------------------------------------------
@@ -175,14 +179,20 @@ def _good_copy(case: HotCase) -> Copy | None:
 def _copy_rows(case: HotCase) -> Iterator[RecordRow]:
     """What the copy may be of: while the spell is open nothing but the hot head."""
     fields, ns = case.raw.copy, case.place.ns
-    seq = fields.get(b"seq", b"")
     try:
         yield copy_of(ns, fields)[0]
     except Unsound:
         pass
-    for row in case.sources.records.get((ns, copy_id(fields) or case.head or ""), ()):
-        if not case.raw.open or row.digest == case.raw.digest:
-            yield replace(row, seq=int(seq) if seq.isdigit() else row.seq, refused=False)
+    ids = dict.fromkeys((copy_id(fields) or "", case.head or ""))
+    known = [row for id in ids for row in case.sources.records.get((ns, id), ())]
+    if not case.raw.open:
+        said = fields.get(b"digest")
+        yield from sorted(known, key=lambda row: row.digest != said)
+        return
+    seq = fields.get(b"seq", b"")
+    for row in known:
+        if row.digest == case.raw.digest:
+            yield replace(row, seq=int(seq) if seq.isdigit() else row.seq)
 
 
 def _is_proven(
@@ -244,27 +254,43 @@ def write_flaws(case: HotCase) -> Iterator[Flaw]:
 def _write_flaw(case: HotCase, name: bytes, value: bytes, reason: str, unread: bool) -> Flaw:
     parts = name.decode(errors="replace").split("\x00")
     id, task, slot = parts if len(parts) == 3 else ("", "", "")
-    right = _right_write(case, id, task, slot, value[:_DIGEST])
+    row = _right_row_of(case, id, task, slot, value[:_DIGEST])
     ns, key = case.place.ns, case.place.thread.key
     needed = case.raw.open or (id == case.head and slot.lstrip("-").isdigit())
-    if unread or (right is None and needed):
+    if unread or (row is None and needed):
         return Flaw("write", ns, id or None, reason, task=task or None, unread=unread)
+    changes = [Change(name, value, None)]
+    if row is not None:
+        same = (row.id, row.task) == (id, task) and slot.lstrip("-").isdigit()
+        field = name if same else outgoing.write_field(row.id, row.task, row.slot)
+        right = outgoing.pack_write(row, _chunks(case, row))
+        back = Change(field, case.raw.writes.get(field), right)
+        changes = [back] if same else [*changes, back]
     kept = hot_quarantined(key, "write", ns, id, {_name(name): value}, reason)
-    repair = HotRepair("writes", (Change(name, value, right),), (kept,))
+    repair = HotRepair("writes", tuple(changes), (kept,))
     return Flaw("write", ns, id or None, reason, repair, task=task or None)
 
 
-def _right_write(case: HotCase, id: str, task: str, slot: str, digest: Digest) -> bytes | None:
-    rows = [r for r in case.sources.writes.get((case.place.ns, id), ()) if r.task == task]
-    rows = [r for r in rows if r.digest == digest] or [r for r in rows if str(r.slot) == slot]
+def _right_row_of(case: HotCase, id: str, task: str, slot: str, digest: Digest) -> WriteRow | None:
+    """The row that a damaged field is of: the one of its digest, or else of its name."""
+    known = case.sources.writes
+    at = dict.fromkeys((case.place.ns, i) for i in (id, case.head or id))
+    rows = [row for ids in at for row in known.get(ids, ())]
+    rows = [r for r in rows if r.digest == digest] or [
+        r for r in rows if (r.id, r.task, str(r.slot)) == (id, task, slot)
+    ]
     for row in rows:
-        chunks = [c for no in row.numbers if (c := case.sources.chunks.get(no)) is not None]
         try:
-            _prove_write(case.place, row, chunks, {}, case.blobs)
+            _prove_write(case.place, row, _chunks(case, row), {}, case.blobs)
         except (Unsound, EvolutionError):
             continue
-        return outgoing.pack_write(row, tuple(chunks))
+        return row
     return None
+
+
+def _chunks(case: HotCase, row: WriteRow) -> tuple[ChunkRow, ...]:
+    found = (case.sources.chunks.get(no) for no in row.numbers)
+    return tuple(chunk for chunk in found if chunk is not None)
 
 
 # -- outboxes --------------------------------------------------------------------------------

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from ..asfound import HotRaw, Ids, RawEntries, RawHead, RawThread
 from ..decisions import hotscrub, keys, outgoing
 from ..decisions.codec import Unsound
-from ..decisions.evidence import EntryRepair, Flaw, HotRepair, Sources, hot_quarantined, unpacked
+from ..decisions.evidence import (
+    EntryRepair,
+    Flaw,
+    HotRepair,
+    Sources,
+    entry_of,
+    hot_quarantined,
+    unpacked,
+)
 from ..decisions.hotscrub import HotCase
 from ..errors import EvolutionError
 from ..ports import Outbox
@@ -43,7 +51,7 @@ class HotScrub:
         """What the thread is called in its outbox."""
         async for _, raw in self._entries():
             try:
-                thread = outgoing.read_entry(raw).item.place.thread
+                thread = entry_of(raw).item.place.thread
             except (Unsound, EvolutionError):
                 continue
             if thread.key == self.check.thread.key:
@@ -75,7 +83,7 @@ class HotScrub:
         async for number, raw in self._entries():
             self.check.tally.entries += 1
             try:
-                entry = outgoing.read_entry(raw)
+                entry = entry_of(raw)
             except (Unsound, EvolutionError) as error:
                 unread = isinstance(error, EvolutionError)
                 if await self._is_there(number, raw):
@@ -227,7 +235,7 @@ class HotScrub:
     async def _add_entries(self, sources: Sources, ns: str | None) -> None:
         async for _, raw in self._entries():
             try:
-                item = outgoing.read_entry(raw).item
+                item = entry_of(raw).item
             except (Unsound, EvolutionError):
                 continue
             if ns is None or item.place.ns == ns:

@@ -568,20 +568,31 @@ async def test_what_is_in_quarantine_is_read_by_nobody_and_goes_with_the_thread(
     assert kept(hot_store) == []
 
 
-async def test_a_copy_that_postgres_no_longer_has_is_removed(hot_store: Store) -> None:
-    """It is an older one, that nobody would be served."""
+async def test_a_copy_that_postgres_no_longer_has_becomes_that_of_the_head(
+    hot_store: Store,
+) -> None:
+    """Nobody would be served an older one; without a head that is sound it is removed."""
     saver = hot_store.saver()
     await story(saver)
     stale = keys(hot_store)[key_of(hot_store, "")]
     await step(saver, "4", own=text("4"))
     await saver.prune(["t"])
-    with redis.Redis.from_url(hot_store.redis_url) as client:
-        client.delete(key_of(hot_store, ""))
-        copy = {**stale, b"record": flip(stale[b"record"])}
-        client.hset(copy_key(), mapping=copy)  # type: ignore[arg-type]
+    fresh = keys(hot_store)
+    bad = {**stale, b"record": flip(stale[b"record"])}
+    set_copy(hot_store, bad)
     assert outcomes(await saver.verify(repair=True)) == {("redis", "copy", "repaired")}
+    assert keys(hot_store) == fresh
+    set_copy(hot_store, bad)
+    harm(hot_store, f"UPDATE @checkpoint SET {flipped('record')}")
+    expected = {("redis", "copy", "repaired"), ("postgres", "checkpoint", "lost")}
+    assert outcomes(await saver.verify(repair=True)) == expected
     assert keys(hot_store) == {}
-    assert values_of(await hot_store.saver().get_tuple(at()))["own"] == text("4")
+
+
+def set_copy(store: Store, fields: dict[bytes, bytes]) -> None:
+    with redis.Redis.from_url(store.redis_url) as client:
+        client.delete(copy_key())
+        client.hset(copy_key(), mapping=fields)  # type: ignore[arg-type]
 
 
 def copy_key() -> str:
