@@ -75,10 +75,10 @@ class Check:
 
     def tell(self, tier: Tier, flaw: Flaw, repaired: bool = False) -> None:
         """Reports a flaw, once."""
-        if (tier, flaw.name) in self.told:
-            return
-        self.told.add((tier, flaw.name))
         outcome = _outcome(flaw, repaired)
+        if (tier, outcome, *flaw.name) in self.told:
+            return
+        self.told.add((tier, outcome, *flaw.name))
         found = Finding(
             tier,
             flaw.kind,

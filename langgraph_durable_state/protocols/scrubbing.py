@@ -56,6 +56,8 @@ class Fact:
     proven: bool
     parent_digest: Digest = b""
     consumed: tuple[Digest, ...] = ()
+    counted: bool = False
+    """Its metadata counts what DeltaChannels have seen."""
 
 
 @dataclass
@@ -140,7 +142,7 @@ class DurableScrub:
         meta = self.check.describe(record)
         if filtered_wrong(meta, raw.meta) or not self._bad.isdisjoint(row.numbers):
             self.suspects[raw.ns, raw.id] = None
-        made = record.parent_digest, record.consumed or ()
+        made = record.parent_digest, record.consumed or (), retention.COUNTERS in meta.text
         return Fact(raw.parent, raw.seq, raw.digest, raw.refused, True, *made)
 
     async def _scan_writes(self) -> None:
@@ -204,7 +206,9 @@ class DurableScrub:
             for at in self.suspects:
                 await self._examine(at, sources)
         for ns, head in self.heads.items():
-            await self._examine_ancestry(ns, head)
+            fact = self.facts.get((ns, head.id))
+            if fact is not None and fact.counted:
+                await self._examine_ancestry(ns, head)
 
     async def _examine_head(self, ns: str, sources: Sources) -> None:
         facts = sorted(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 import redis
 
@@ -25,6 +26,7 @@ from tests.integration.damage import (
     keys,
     rows,
 )
+from tests.servers import ValkeyCluster
 
 QUEUE = {"when_durable_down": "queue"}
 """Redis has the head and its pending writes, so that it can serve them while Postgres is down."""
@@ -610,3 +612,22 @@ async def test_a_dead_tier_is_an_outage_and_no_finding(hot_store: Store) -> None
         with pytest.raises(UnavailableError):
             await hot_store.face(saver).verify()
         await close_anyway(saver)
+
+
+async def test_a_cluster_is_checked_and_restored_from(
+    postgres_url: str, cluster: ValkeyCluster
+) -> None:
+    """All keys of a thread are in one slot; what waits in outboxes is found on every node."""
+    options = {"write_policy": "write_behind", "redis_timeout": 10.0}
+    async with DurableSaver(postgres_url, cluster.url, **options) as saver:
+        for id in "abcdef":
+            await saver.aput(*superstep(saver, None, "1", {"own": text(id)}, thread=id))
+        await saver.aflush()
+        found = await saver.averify()
+        assert (found.clean, found.threads, found.copies) == (True, 6, 6), str(found)
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            bad = f"UPDATE durable_state.checkpoint SET {flipped('record')}"
+            assert connection.execute(bad.encode()).rowcount == 6
+        mended = await saver.averify(repair=True)
+        assert [found.outcome for found in mended.findings] == ["repaired"] * 6
+        assert await saver.averify()
