@@ -102,8 +102,10 @@ class Scrubber:
             names = await hot.names()
         rows = DurableScrub(check, hot.sources if hot is not None else _no_sources)
         there = await rows.begin(names)
-        if not check.named:
-            return  # digests cover the names
+        if not check.named:  # digests cover the names: only what cannot be read can be told
+            if hot is not None:
+                await hot.scrub_entries()
+            return
         if there:
             await rows.scan()
         if hot is not None:

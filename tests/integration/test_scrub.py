@@ -393,6 +393,22 @@ async def test_an_entry_that_nothing_else_has_is_lost_and_not_touched(hot_store:
     release(hot_store)
 
 
+async def test_an_outbox_that_cannot_be_read_at_all_is_told(hot_store: Store) -> None:
+    """Though nobody knows whose it is: Postgres has nothing of that thread yet."""
+    hold(hot_store)
+    saver = hot_store.saver(write_policy="write_behind")
+    await step(saver, "1", own=text("1"))
+    whole = keys(hot_store)[key_of(hot_store, "outbox")]
+    set_entry(hot_store, 0, whole[0][:70])
+    assert hot_store.query("SELECT * FROM durable_state.thread") == []
+    (finding,) = (await saver.verify(repair=True)).findings
+    assert (finding.kind, finding.outcome, finding.thread) == ("entry", "lost", None)
+    assert finding.key == named("", "t").key.hex
+    set_entry(hot_store, 0, whole[0])
+    assert (await saver.verify()).entries == 1
+    release(hot_store)
+
+
 @pytest.mark.parametrize("damage", ["record", "chunk"])
 async def test_a_copy_that_is_ahead_is_restored_from_the_outbox(
     hot_store: Store, damage: str

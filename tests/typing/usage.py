@@ -18,6 +18,7 @@ from langgraph_durable_state import (
     LeaseLostError,
     UnavailableError,
     ValueRefusedError,
+    VerifyReport,
     arerun_on_conflict,
     rerun_on_conflict,
 )
@@ -41,6 +42,9 @@ def observer(event: Event) -> None:
 DurableSaver("", observer=observer)
 health = saver.health()
 assert_type(health, Health)
+report = saver.verify(["t"], repair=True, progress=lambda now: print(now.share))
+assert_type(report, VerifyReport)
+assert_type([found.outcome == "lost" for found in report.findings], list[bool])
 assert_type((health.ok, health.outbox_depth), tuple[bool, int | None])
 
 with saver as opened:
@@ -61,6 +65,7 @@ async def aanswer() -> int:
         async with also_opened.alease("t") as held:
             held.check()
         assert_type(await also_opened.ahealth(), Health)
+        assert_type(await also_opened.averify(after="token"), VerifyReport)
     return 1
 
 
@@ -87,5 +92,6 @@ except DurableStateError:
 DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
 DurableSaver(5)  # type: ignore[arg-type]
 saver.lease("t", 5)  # type: ignore[call-arg]
+saver.verify("t", True)  # type: ignore[call-arg]
 DurableSaver("", observer=lambda: None)  # type: ignore[arg-type, misc]
 DurableSaver("", colour="red")  # type: ignore[call-arg]
