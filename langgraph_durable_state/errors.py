@@ -199,4 +199,28 @@ class NumberTakenError(DurableStateError):
 
 
 class EvolutionError(DurableStateError):
-    """Stored state is as it was written, but this code does not know how to read it."""
+    """Stored state is as it was written, but this code does not know how to read it.
+
+    Attributes:
+        thread, namespace, checkpoint: where, if it was told.
+        channel: the channel concerned; None if it is the checkpoint itself, or was not told.
+        classes: the stored classes, as ``module.name``, that are gone, not allowed, or do not take
+            what was stored.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        thread: str | None = None,
+        namespace: str | None = None,
+        checkpoint: str | None = None,
+        channel: str | None = None,
+        classes: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.thread = thread
+        self.namespace = namespace
+        self.checkpoint = checkpoint
+        self.channel = channel
+        self.classes = classes

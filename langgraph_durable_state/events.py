@@ -16,6 +16,7 @@ Kind = Literal[
     "hot_discarded",
     "flush_failed",
     "lease_lost",
+    "unknown_class",
 ]
 
 _WORDS: dict[Kind, str] = {
@@ -29,6 +30,7 @@ _WORDS: dict[Kind, str] = {
     "hot_discarded": "{where}a hot state that was not current was removed: {detail}",
     "flush_failed": "{where}what waits in Redis could not be flushed to Postgres: {detail}",
     "lease_lost": "{where}the lease was lost: {detail}",
+    "unknown_class": "{where}of checkpoint {checkpoint} {detail}",
 }
 
 
@@ -42,7 +44,8 @@ class Event:
             (Redis lost what Postgres did not have yet), ``"branch_kept"`` (a checkpoint is kept
             beside the head), ``"queued"`` (a checkpoint was acknowledged by Redis alone, since
             Postgres was down), ``"hot_discarded"`` (a hot state that was not current was removed),
-            ``"flush_failed"``, ``"lease_lost"``.
+            ``"flush_failed"``, ``"lease_lost"``, ``"unknown_class"`` (a stored object was read as
+            raw data, by ``on_unknown_class="raw"``).
         at: when, in seconds since the epoch.
         detail: what is known beside that; the tier's own words, for one.
         tier: ``"postgres"`` or ``"redis"``, if it concerns one.

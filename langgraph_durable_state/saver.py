@@ -19,7 +19,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .decisions.codec import Blobs, Compression
 from .decisions.keys import Numbers, thread_of
-from .decisions.serializing import Serializer, Verify
+from .decisions.reviving import Allow, permitting
+from .decisions.serializing import OnUnknownClass, Serializer, Verify
 from .decisions.versions import Tagged, following, run_of
 from .drivers.background import Background
 from .drivers.blocking import run
@@ -112,6 +113,13 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         wait_aof: ``(1, 0)`` waits for Redis to have what it acknowledges on its own disk,
             ``(1, 1)`` on a replica's as well (WAITAOF, Redis 7.2+); a restart loses nothing then.
         allow_eviction: accept a Redis whose ``maxmemory-policy`` may evict what it alone holds.
+        allow: classes of which objects may be made from what is stored, beside LangGraph's own list
+            of safe ones (messages, dates, sets and the like) and what the serde allows: a list of
+            classes, or of pairs of module and name; True for all. An object of any other class is
+            refused when it is put.
+        on_unknown_class: what a stored object becomes whose class is not allowed, is gone, or does
+            not take what was stored: an `EvolutionError` (``"raise"``), or what is stored of it,
+            a dict for the most part (``"raw"``), which is logged and told the observer.
         observer: called with an `Event` when a tier fails or is back, or something else happens
             that an operator wants to hear of; on the thread or in the loop that noticed it, so it
             should be quick. What it raises is logged once and fails nothing.
@@ -148,11 +156,13 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         outbox_limit: int = 1_000,
         wait_aof: tuple[int, int] | None = None,
         allow_eviction: bool = False,
+        allow: Allow = (),
+        on_unknown_class: OnUnknownClass = "raise",
         observer: Observer | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
-        super().__init__(serde=serde)
+        super().__init__(serde=permitting(serde, allow))
         check_sources(postgres, redis, waits_for_disk=wait_aof is not None)
         self._settings = Settings(
             schema,
@@ -177,6 +187,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             outbox_limit,
             wait_aof,
             allow_eviction,
+            on_unknown_class,
         )
         if redis is None and self._settings.policy.asks_hot:
             raise UsageError("write_behind and when_durable_down='queue' need a redis")
@@ -187,6 +198,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         recent: Lately[tuple[Place, str], Known] = Lately(_RECENT)
         filled: Lately[Place, bool] = Lately(_FILLED)
         told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)
+        events = EventLog(observer)
         shared = Shared(
             blobs=blobs,
             numbers=Numbers(),
@@ -195,8 +207,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             recent=recent,
             filled=filled,
             told=told,
-            events=EventLog(observer),
-            reader=Reader(blobs, keep=head_cache_bytes > 0),
+            events=events,
+            reader=Reader(blobs, head_cache_bytes > 0, events.unknown_class),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
             policy=self._settings.policy,
@@ -205,6 +217,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         )
         caches = (heads, recent, filled, told)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
+        self._made_serializer: Serializer | None = None
         self._servers: Any = None
 
     @classmethod
@@ -231,8 +244,16 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
     @property
     def _serializer(self) -> Serializer:
         # `with_allowlist` copies the saver and swaps `serde`, so it is read at each call.
-        settings = self._settings
-        return Serializer(self.serde, settings.verify_round_trip, settings.max_value_bytes)
+        made = self._made_serializer
+        if made is None or made.serde is not self.serde:
+            settings = self._settings
+            made = self._made_serializer = Serializer(
+                self.serde,
+                settings.verify_round_trip,
+                settings.max_value_bytes,
+                settings.on_unknown_class,
+            )
+        return made
 
     # -- life --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from .decisions.codec import Compression
-from .decisions.serializing import Verify
+from .decisions.serializing import OnUnknownClass, Verify
 from .errors import UsageError
 from .protocols.shared import Policy
 
@@ -56,6 +56,7 @@ class Settings:
     outbox_limit: int = 1_000
     wait_aof: tuple[int, int] | None = None
     allow_eviction: bool = False
+    on_unknown_class: OnUnknownClass = "raise"
 
     def __post_init__(self) -> None:
         _one_of("on_conflict", self.on_conflict, OnConflict)
@@ -71,6 +72,7 @@ class Settings:
         _one_of("hot_reads", self.hot_reads, HotReads)
         _one_of("compression", self.compression, Compression)
         _one_of("verify_round_trip", self.verify_round_trip, Verify)
+        _one_of("on_unknown_class", self.on_unknown_class, OnUnknownClass)
         check_schema(self.schema)
         if not self.prefix or {"{", "}"} & set(self.prefix):
             raise UsageError(f"prefix {self.prefix!r}: must not be empty or hold braces")

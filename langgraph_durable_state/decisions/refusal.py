@@ -57,6 +57,15 @@ def unserializable(
     return path, f"{type(value).__name__} cannot be serialized in its container"
 
 
+def instance(value: Any, module: str, name: str, path: str = "") -> str | None:
+    """The path of the first part of `value` that is of this class; None if there is none."""
+    kind = type(value)
+    if (kind.__module__, kind.__name__) == (module, name):
+        return path
+    parts = (instance(part, module, name, path + at) for at, part in _parts(value))
+    return next((found for found in parts if found is not None), None)
+
+
 def _came_back(before: Any, after: Any) -> str:
     names = type(before).__name__, type(after).__name__
     if names[0] == names[1]:

@@ -68,6 +68,10 @@ class EventLog:
         if self._observer is not None:
             self._tell(self._observer, event)
 
+    def unknown_class(self, place: Place, checkpoint: str, detail: str) -> None:
+        """A stored object was read as raw data."""
+        self.emit("unknown_class", detail, place=place, checkpoint=checkpoint)
+
     def _tell(self, observer: Observer, event: Event) -> None:
         try:
             observer(event)

@@ -7,7 +7,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 
-from ..decisions import codec
+from ..decisions import codec, reviving
 from ..decisions.chunking import Channel, items_of
 from ..decisions.codec import Batch, Blobs, Record, Unsound
 from ..decisions.copying import copied
@@ -36,11 +36,16 @@ class Reader:
     Args:
         blobs: reads stored bytes.
         keep: keep decoded items beside their chunks, to copy them at the next read.
+        missed: told the place, the checkpoint, and what of it is given as raw data instead of as
+            the object that was stored.
     """
 
-    def __init__(self, blobs: Blobs, keep: bool) -> None:
+    def __init__(
+        self, blobs: Blobs, keep: bool, missed: Callable[[Place, str, str], None] | None = None
+    ) -> None:
         self._blobs = blobs
         self._keep = keep
+        self._missed = missed
 
     def chunks(self, rows: Mapping[int, ChunkRow]) -> dict[int, Chunk]:
         """The chunks of stored rows.
@@ -183,17 +188,60 @@ class Reader:
 
     def _decoder(self, record: Record, serializer: Serializer) -> Callable[..., Any]:
         def decode(channel: str | None, read: Callable[[], Any]) -> Any:
-            try:
-                return read()
-            except Exception as error:  # the digests hold: the bytes are what was written
-                raise EvolutionError(
-                    f"Thread {record.place.thread.id!r}, checkpoint {record.id}, "
-                    f"channel {channel!r}: the bytes are as they were written, but this saver's "
-                    f"serde cannot read them ({type(error).__name__}: {error}). "
-                    "Were they written with another serde, or by other code?"
-                ) from error
+            return self.decoded(record, serializer, channel, read)
 
         return decode
+
+    def decoded(
+        self,
+        record: Record,
+        serializer: Serializer,
+        channel: str | None,
+        read: Callable[[], Any],
+    ) -> Any:
+        """What `read` decodes of a verified record.
+
+        Args:
+            record: the checkpoint.
+            serializer: decodes.
+            channel: what to call it; None for the checkpoint's own fields.
+            read: decodes.
+
+        Raises:
+            EvolutionError: if the serializer cannot, or may not.
+        """
+        if serializer.lenient:
+            reviving.noted()  # what was missed elsewhere is not this channel's
+        try:
+            value = read()
+        except Exception as error:  # the digests hold: the bytes are what was written
+            raise _unreadable(record, channel, error) from error
+        if serializer.lenient and self._missed is not None:
+            for each in reviving.noted():
+                what = f"channel {channel!r} holds raw data, since {each}"
+                self._missed(record.place, record.id, what)
+        return value
+
+
+def _unreadable(record: Record, channel: str | None, error: Exception) -> EvolutionError:
+    place = record.place
+    missed = error.missed if isinstance(error, reviving.Unknown) else ()
+    why = (
+        f"{error}. Name in allow=[…] what may be read; on_unknown_class='raw' gives raw data"
+        if missed
+        else f"this saver's serde cannot read them ({type(error).__name__}: {error}). "
+        "Were they written with another serde, or by other code?"
+    )
+    what = "its own fields" if channel is None else f"channel {channel!r}"
+    return EvolutionError(
+        f"Thread {place.thread.id!r}, checkpoint {record.id}, {what}: "
+        f"the bytes are as they were written, but {why}",
+        thread=place.thread.id,
+        namespace=place.ns,
+        checkpoint=record.id,
+        channel=channel,
+        classes=tuple(dict.fromkeys(f"{each.module}.{each.name}" for each in missed)),
+    )
 
 
 def united(durable: Iterable[WriteRow], hot: Iterable[WriteRow]) -> tuple[WriteRow, ...]:
