@@ -1,5 +1,6 @@
 """A LangGraph checkpointer that never loses, mixes up or misreads an agent's state."""
 
+from .decisions.redaction import Redact
 from .errors import (
     ClosedError,
     ConflictError,
@@ -29,6 +30,7 @@ __all__ = [
     "Health",
     "LeaseHeldError",
     "LeaseLostError",
+    "Redact",
     "StateLostError",
     "UnavailableError",
     "UsageError",

@@ -17,6 +17,7 @@ Kind = Literal[
     "flush_failed",
     "lease_lost",
     "unknown_class",
+    "secret_seen",
 ]
 
 _WORDS: dict[Kind, str] = {
@@ -31,6 +32,7 @@ _WORDS: dict[Kind, str] = {
     "flush_failed": "{where}what waits in Redis could not be flushed to Postgres: {detail}",
     "lease_lost": "{where}the lease was lost: {detail}",
     "unknown_class": "{where}of checkpoint {checkpoint} {detail}",
+    "secret_seen": "{where}a secret is stored, it seems: {detail}",
 }
 
 
@@ -45,7 +47,8 @@ class Event:
             beside the head), ``"queued"`` (a checkpoint was acknowledged by Redis alone, since
             Postgres was down), ``"hot_discarded"`` (a hot state that was not current was removed),
             ``"flush_failed"``, ``"lease_lost"``, ``"unknown_class"`` (a stored object was read as
-            raw data, by ``on_unknown_class="raw"``).
+            raw data, by ``on_unknown_class="raw"``), ``"secret_seen"`` (what is stored looks like a
+            credential).
         at: when, in seconds since the epoch.
         detail: what is known beside that; the tier's own words, for one.
         tier: ``"postgres"`` or ``"redis"``, if it concerns one.

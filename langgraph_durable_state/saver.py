@@ -19,6 +19,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .decisions.codec import Blobs, Compression
 from .decisions.keys import Numbers, thread_of
+from .decisions.redaction import Redaction, Screen
 from .decisions.reviving import Allow, permitting
 from .decisions.serializing import OnUnknownClass, Serializer, Verify
 from .decisions.versions import Tagged, following, run_of
@@ -120,6 +121,14 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         on_unknown_class: what a stored object becomes whose class is not allowed, is gone, or does
             not take what was stored: an `EvolutionError` (``"raise"``), or what is stored of it,
             a dict for the most part (``"raw"``), which is logged and told the observer.
+        redact: what to take out of state, writes and metadata before anything of it is serialized:
+            `Redact` rules, functions, or a list of both, one after the other. A function is called
+            with the channel's name and an item of a list, or the whole value if it is none, and
+            returns what to store; it is not called again for items that are stored already. A
+            function that raises is a `ValueRefusedError`.
+        detect_secrets: log, and tell the observer of, what looks like a token, key or password
+            that its issuer gave a known shape: its channel and path, never itself, once for each
+            place. It is stored all the same.
         observer: called with an `Event` when a tier fails or is back, or something else happens
             that an operator wants to hear of; on the thread or in the loop that noticed it, so it
             should be quick. What it raises is logged once and fails nothing.
@@ -158,6 +167,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         allow_eviction: bool = False,
         allow: Allow = (),
         on_unknown_class: OnUnknownClass = "raise",
+        redact: Redaction | None = None,
+        detect_secrets: bool = False,
         observer: Observer | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
@@ -188,6 +199,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             wait_aof,
             allow_eviction,
             on_unknown_class,
+            detect_secrets,
         )
         if redis is None and self._settings.policy.asks_hot:
             raise UsageError("write_behind and when_durable_down='queue' need a redis")
@@ -217,6 +229,8 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         )
         caches = (heads, recent, filled, told)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
+        screen = Screen(redact, events.secret_seen if self._settings.detect_secrets else None)
+        self._screen = None if screen.idle else screen
         self._made_serializer: Serializer | None = None
         self._servers: Any = None
 
@@ -252,6 +266,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
                 settings.verify_round_trip,
                 settings.max_value_bytes,
                 settings.on_unknown_class,
+                self._screen,
             )
         return made
 

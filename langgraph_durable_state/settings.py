@@ -57,6 +57,7 @@ class Settings:
     wait_aof: tuple[int, int] | None = None
     allow_eviction: bool = False
     on_unknown_class: OnUnknownClass = "raise"
+    detect_secrets: bool = False
 
     def __post_init__(self) -> None:
         _one_of("on_conflict", self.on_conflict, OnConflict)
@@ -64,7 +65,13 @@ class Settings:
         _one_of("when_durable_down", self.when_durable_down or "raise", WhenDurableDown)
         _one_of("on_hot_lost", self.on_hot_lost, OnHotLost)
         _number("outbox_limit", self.outbox_limit, int, 1)
-        for name in ("auto_setup", "touch_on_read", "stale_reads", "allow_eviction"):
+        for name in (
+            "auto_setup",
+            "touch_on_read",
+            "stale_reads",
+            "allow_eviction",
+            "detect_secrets",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name}={getattr(self, name)!r}: use True or False")
         if self.wait_aof is not None:

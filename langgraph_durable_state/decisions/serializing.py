@@ -26,6 +26,7 @@ from ..errors import ValueRefusedError
 from ..words import Typed
 from . import escape, refusal, reviving
 from .copying import MESSAGES
+from .redaction import Screen
 
 Verify = Literal["off", "warn", "raise"]
 OnUnknownClass = Literal["raise", "raw"]
@@ -119,6 +120,7 @@ class Serializer:
         unknown: what to do with a stored object of LangGraph's serializer whose class is not
             allowed, is gone, or does not take what was stored: refuse to read it (``"raise"``),
             or give what was stored of it and note that (``"raw"``; see `reviving.noted`).
+        screen: what values go through first, by whoever takes them apart; None for nothing.
     """
 
     def __init__(
@@ -127,8 +129,10 @@ class Serializer:
         verify: Verify = "raise",
         max_bytes: int | None = None,
         unknown: OnUnknownClass = "raise",
+        screen: Screen | None = None,
     ) -> None:
         self.serde = serde
+        self.screen = screen
         self.transparent = is_transparent(serde)
         self.lenient = unknown == "raw"
         self._verify = verify

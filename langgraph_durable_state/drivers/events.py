@@ -72,6 +72,10 @@ class EventLog:
         """A stored object was read as raw data."""
         self.emit("unknown_class", detail, place=place, checkpoint=checkpoint)
 
+    def secret_seen(self, detail: str) -> None:
+        """What is about to be stored looks like a credential."""
+        self.emit("secret_seen", detail)
+
     def _tell(self, observer: Observer, event: Event) -> None:
         try:
             observer(event)

@@ -191,6 +191,8 @@ def draft(
     weaver = Weaver(serializer, numbers, known, against.flying)
     channels = _woven(weaver, asked, base)
     metadata = merged_metadata(asked.config, asked.metadata)
+    if serializer.screen is not None:
+        metadata = serializer.screen.metadata(metadata)
     if run is not None and run.degraded:
         metadata[DEGRADED] = run.degraded
     record = Record(

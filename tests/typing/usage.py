@@ -16,6 +16,7 @@ from langgraph_durable_state import (
     Health,
     LeaseHeldError,
     LeaseLostError,
+    Redact,
     UnavailableError,
     ValueRefusedError,
     arerun_on_conflict,
@@ -26,6 +27,8 @@ saver = DurableSaver("postgresql://", "redis://", on_conflict="fork", head_cache
 as_langgraph_sees_it: BaseCheckpointSaver[str] = saver
 DurableSaver(ConnectionPool("", open=False))
 DurableSaver(AsyncConnectionPool("", open=False), compression="none")
+DurableSaver("", allow=[Event, ("app", "State")], redact=[Redact("x"), Redact(path="$..y", by=0)])
+DurableSaver("", allow=True, redact=lambda channel, value: (channel, value), detect_secrets=True)
 assert_type(DurableSaver.embedded("./state", timeout=1.0), DurableSaver)
 assert_type(DurableSaver.ddl(), str)
 

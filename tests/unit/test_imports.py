@@ -90,6 +90,7 @@ def test_the_public_names() -> None:
         "Health",
         "LeaseHeldError",
         "LeaseLostError",
+        "Redact",
         "StateLostError",
         "UnavailableError",
         "UsageError",
