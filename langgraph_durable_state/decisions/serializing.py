@@ -32,13 +32,13 @@ Verify = Literal["off", "warn", "raise"]
 OnUnknownClass = Literal["raise", "raw"]
 
 _STRICT = (
-    ormsgpack.OPT_NON_STR_KEYS
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
     | ormsgpack.OPT_PASSTHROUGH_ENUM
     | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
+_PLAIN_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
 _ESCAPED = "escaped:"
 _SEED = int.from_bytes(os.urandom(7))
 _MESSAGE_SEED = _SEED + 1
@@ -60,7 +60,25 @@ def plain(value: Any) -> bytes | None:
     try:
         return ormsgpack.packb(value, option=_STRICT)
     except (TypeError, ValueError):
+        pass
+    try:
+        packed = ormsgpack.packb(value, option=_STRICT | ormsgpack.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):
         return None
+    # The encoder makes texts of UUIDs, dates and enums that are keys, and says nothing.
+    return packed if _has_plain_keys(value) else None
+
+
+def _has_plain_keys(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain_key, value)) and all(map(_has_plain_keys, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_has_plain_keys, value))
+
+
+def _is_plain_key(key: Any) -> bool:
+    if type(key) is tuple:
+        return all(map(_is_plain_key, key))
+    return type(key) in _PLAIN_KEYS
 
 
 def fingerprint(item: Any) -> bytes | None:
