@@ -6,8 +6,8 @@ there, the spell's token, the digest of the head that it advanced, and its numbe
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 import ormsgpack
 
@@ -31,13 +31,15 @@ WRITES = b"w"
 NEVER: Digest = b"\xff" * 16
 """The digest of no checkpoint: a put that expects it is kept beside the head."""
 
+Item = TypeVar("Item")
+
 _TOKEN = 16
 _DIGEST = 16
 _NUMBER = 1 + _TOKEN + 16
 _TIME = _NUMBER + 16
 _PREFIX = _TIME + 16
 
-_DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
+DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
 """What reading fails with if something else is there than was written."""
 
 _CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
@@ -102,9 +104,10 @@ def read_entry(data: bytes) -> Entry:
         names, ns, id, *fields = rest
         place = Place(_read_thread(*names), ns)
         if kind == WRITES:
-            return Entry(replace(_read_writes(place, id, *fields), spell=token), token, number)
-        put = _decided(replace(_read_put(place, id, *fields), spell=token), kind, before)
-    except _DAMAGE as error:
+            writes = _checked(_read_writes(place, id, *fields))
+            return Entry(replace(writes, spell=token), token, number)
+        put = _decided(replace(_checked(_read_put(place, id, *fields)), spell=token), kind, before)
+    except DAMAGE as error:
         raise Unsound(None, f"an outbox entry cannot be read ({error})") from error
     return Entry(put, token, number, kind in _CLAIMS, refused=kind == REFUSED)
 
@@ -132,6 +135,7 @@ def renumbered(put: Put, numbers: tuple[int, ...]) -> Put:
 
 def _read_put(place: Place, id: str, *fields: Any) -> Put:
     parent, digest, record, metadata, numbers, chunks, size, refers, base, before, made = fields
+    made = b"".join((made,))  # nothing but bytes
     return Put(
         place,
         id,
@@ -189,6 +193,35 @@ def read_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]
         id, task, slot = (part.decode() for part in name.split(b"\x00"))
         path, n, blob, numbers, chunks = ormsgpack.unpackb(data[16:])
         row = WriteRow(id, task, int(slot), path, n, data[:16], blob, keys.unpacked(numbers))
-        return row, _read_chunks(chunks)
-    except _DAMAGE as error:
+        return _checked(row), _checked(_read_chunks(chunks))
+    except DAMAGE as error:
         raise Unsound(None, f"a hot write cannot be read ({error})") from error
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bytes": (bytes,),
+    "Digest": (bytes,),
+    "int": (int,),
+    "str | None": (str, type(None)),
+}
+"""What a field may hold, by what it is annotated with."""
+
+
+def _checked(item: Item) -> Item:
+    """`item`, if each of its fields holds what it should: msgpack takes anything for anything.
+
+    Raises:
+        TypeError: if one does not.
+    """
+    if isinstance(item, tuple):
+        for part in item:
+            _checked(part)
+    elif is_dataclass(item):
+        for field in fields(item):
+            held, kinds = getattr(item, field.name), _KINDS.get(str(field.type))
+            if kinds is not None and not isinstance(held, kinds):
+                raise TypeError(f"{field.name} is of type {type(held).__name__}")
+            if isinstance(held, (tuple, Place)):
+                _checked(held)
+    return item

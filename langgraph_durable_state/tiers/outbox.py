@@ -7,7 +7,8 @@ its namespaces. None of these keys expires while anything in it is not in Postgr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from ..errors import CorruptionError
 from ..ports import Scripts
 from ..words import (
     Answer,
+    ChunkRow,
     Cold,
     Digest,
     Head,
@@ -28,6 +30,7 @@ from ..words import (
     Place,
     Put,
     PutWrites,
+    RecordRow,
     Spell,
     Step,
     Stored,
@@ -145,12 +148,13 @@ class RedisOutbox:
 
     async def peek(self, place: Place, held: Digest) -> HotFound:
         answer = await self._scripts.call("peek", self._of_place(place), [held])
-        spell, digest, copy, writes = answer
-        row, chunks = read_copy(place.ns, copy) if copy else (None, {})
-        named = zip(writes[::2], writes[1::2], strict=True)
-        pairs = [outgoing.read_write(name, data) for name, data in named]
-        own = {c.no: c for _, sent in pairs for c in sent}
-        return HotFound(_spell(spell), digest, row, chunks, tuple(row for row, _ in pairs), own)
+        with sound(place.thread, place.ns, "in Redis"):
+            spell, digest, copy, writes = answer
+            named = zip(writes[::2], writes[1::2], strict=True)
+            pairs = [outgoing.read_write(name, data) for name, data in named]
+            own = {c.no: c for _, sent in pairs for c in sent}
+            rows = tuple(row for row, _ in pairs)
+            return HotFound(_spell(spell), digest, *_copy(place.ns, copy), rows, own)
 
     async def evicts(self) -> str:
         nowhere = Place(Thread("", "", UUID(int=0)), "")
@@ -166,17 +170,8 @@ class RedisOutbox:
         if answer is None:
             return None
         first, left, *entries = answer
-        try:
-            read = tuple(map(outgoing.read_entry, entries))
-        except Unsound as found:
-            raise CorruptionError(
-                thread=thread.id or thread.key.hex,
-                namespace="",
-                checkpoint="in the outbox",
-                channel=None,
-                detail=found.detail,
-            ) from found
-        return Outgoing(int(first), read, int(left))
+        with sound(thread, "", "in the outbox"):
+            return Outgoing(int(first), tuple(map(outgoing.read_entry, entries)), int(left))
 
     async def ack(
         self,
@@ -239,6 +234,29 @@ class RedisOutbox:
 
     def _fence(self, thread: Thread) -> str:
         return keys.outbox_key(self._prefix, thread.key, ":fence")
+
+
+@contextmanager
+def sound(thread: Thread, ns: str, where: str) -> Iterator[None]:
+    """Turns what reading damaged bytes fails with into the error for it."""
+    try:
+        yield
+    except (Unsound, *outgoing.DAMAGE) as found:
+        raise CorruptionError(
+            thread=thread.id or thread.key.hex,
+            namespace=ns,
+            checkpoint=where,
+            channel=None,
+            detail=found.detail if isinstance(found, Unsound) else f"it cannot be read ({found!r})",
+        ) from found
+
+
+def _copy(ns: str, flat: Sequence[bytes] | None) -> tuple[RecordRow | None, Mapping[int, ChunkRow]]:
+    """A hot copy, if it is there and whole."""
+    try:
+        return read_copy(ns, flat) if flat else (None, {})
+    except Unsound:
+        return None, {}  # as if it were not there
 
 
 def _fence(item: Put | PutWrites) -> int | str:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..decisions import keys, projection
+from ..errors import CorruptionError
 from ..ports import Sql
 from ..words import (
     Advance,
@@ -202,7 +203,7 @@ class PostgresTier(PostgresLeases):
         )
         found = await self._sql.fetch("list_thread", params)
         rows = [
-            RecordRow(ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
+            RecordRow(ns, id, parent, seq, digest, record, keys.numbers_in(chunks), refused)
             for _, ns, id, parent, seq, digest, record, chunks, refused, _ in found
         ]
         ids = [(row.ns, row.id) for row in rows]
@@ -230,7 +231,7 @@ class PostgresTier(PostgresLeases):
         for ns, id, task, slot, path, n, digest, data, chunks in await self._sql.fetch(
             "writes", params
         ):
-            row = WriteRow(id, task, slot, path, n, digest, data, keys.unpacked(chunks))
+            row = WriteRow(id, task, slot, path, n, digest, data, keys.numbers_in(chunks))
             found[ns, id].append(row)
         return {where: tuple(rows) for where, rows in found.items()}
 
@@ -246,7 +247,7 @@ class PostgresTier(PostgresLeases):
     async def chain(self, place: Place, id: str, limit: int) -> list[RecordRow]:
         rows = await self._sql.fetch("chain", (place.thread.key, place.ns, id, limit))
         return [
-            RecordRow(place.ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
+            RecordRow(place.ns, id, parent, seq, digest, record, keys.numbers_in(chunks), refused)
             for id, parent, seq, digest, record, chunks, refused in rows
         ]
 
@@ -412,14 +413,34 @@ def differing_slot(digest: Digest) -> int:
 
 
 def _names(tenant: bytes | None, id: bytes | None) -> tuple[str, str]:
-    """The names of a thread; empty while it has no entry."""
-    return keys.decoded(tenant or b""), keys.decoded(id or b"")
+    """The names of a thread; empty while it has no entry, or one that cannot be read."""
+    try:
+        return keys.decoded(tenant or b""), keys.decoded(id or b"")
+    except UnicodeDecodeError:
+        return "", ""
 
 
 def _thread(row: Sequence[Any]) -> Thread:
+    """The thread of a stored row.
+
+    Raises:
+        CorruptionError: if its names are not those that its key was made from.
+    """
     key, tenant, id, user, session = row[:5]
-    owners = (None if o is None else keys.decoded(o) for o in (user, session))
-    return Thread(keys.decoded(tenant), keys.decoded(id), key, *owners)
+    try:
+        owners = (None if o is None else keys.decoded(o) for o in (user, session))
+        thread = keys.named(keys.decoded(tenant), keys.decoded(id), *owners)
+    except UnicodeDecodeError:
+        thread = None
+    if thread is None or thread.key != key:
+        raise CorruptionError(
+            thread=str(key),
+            namespace="",
+            checkpoint="",
+            channel=None,
+            detail="the thread's names in the table of threads are not those of its key",
+        )
+    return thread
 
 
 def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:
@@ -436,7 +457,7 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     for kind, a, b, c, d, e, f, g, h, i, j, k in rows:
         if kind == 0:
             head, ahead = Head(b, a, c), k
-            numbers = keys.unpacked(i) if i is not None else ()
+            numbers = keys.numbers_in(i) if i is not None else ()
             if h is not None:
                 row = RecordRow(ns, d, e, f, g, h, numbers, j)
             elif d is None and c:
@@ -448,7 +469,7 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     if head is None:
         return None
     found = [
-        WriteRow(head.id, b, a, d, f, c, h, keys.unpacked(i)) for a, b, c, d, f, h, i in writes
+        WriteRow(head.id, b, a, d, f, c, h, keys.numbers_in(i)) for a, b, c, d, f, h, i in writes
     ]
     return Found(head, row, numbers, chunks, tuple(found), ahead)
 

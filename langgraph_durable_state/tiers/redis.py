@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..decisions import keys
+from ..decisions.codec import Unsound
 from ..ports import Scripts
 from ..words import ChunkRow, Digest, Place, Put, RecordRow, Thread
 
@@ -87,17 +88,24 @@ class RedisTier:
 
 
 def read_copy(ns: str, flat: Sequence[bytes]) -> tuple[RecordRow, dict[int, ChunkRow]]:
-    """The record and chunks of a copy's fields and values."""
-    named = dict(zip(flat[::2], flat[1::2], strict=True))
-    row = RecordRow(
-        ns,
-        named[b"id"].decode(),
-        named[b"parent"].decode() or None,
-        int(named[b"seq"]),
-        named[b"digest"],
-        named[b"record"],
-        keys.unpacked(named[b"numbers"]),
-    )
+    """The record and chunks of a copy's fields and values.
+
+    Raises:
+        Unsound: if they are not those of a copy.
+    """
+    try:
+        named = dict(zip(flat[::2], flat[1::2], strict=True))
+        row = RecordRow(
+            ns,
+            named[b"id"].decode(),
+            named[b"parent"].decode() or None,
+            int(named[b"seq"]),
+            named[b"digest"],
+            named[b"record"],
+            keys.unpacked(named[b"numbers"]),
+        )
+    except (ValueError, KeyError) as error:
+        raise Unsound(None, f"a hot copy cannot be read ({error!r})") from error
     return row, {c.no: c for c in map(_chunk, named.items()) if c is not None}
 
 

@@ -142,6 +142,19 @@ def test_what_is_cut_off_is_unsound(item: Put | PutWrites, data: st.DataObject) 
         read_entry(whole[:at])
 
 
+@pytest.mark.parametrize("item", ["put", "writes"])
+def test_a_field_of_another_type_is_unsound(item: str) -> None:
+    """The bytes can be taken apart, and yet nobody wrote this."""
+    written = PUT if item == "put" else BATCH
+    fields = ormsgpack.unpackb(pack_item(written))
+    prefix = entry(written, ADVANCED if item == "put" else WRITES)[: -len(pack_item(written))]
+    for i in range(1, len(fields)):
+        for wrong in ({"a": 1}, [[1, 2, 3]], 1.5):
+            spoilt = ormsgpack.packb([*fields[:i], wrong, *fields[i + 1 :]])
+            with pytest.raises(Unsound):
+                read_entry(prefix + spoilt)
+
+
 def test_a_put_refers_to_its_parents_chunks_under_their_numbers_of_today() -> None:
     """In their order, those that come with it left alone."""
     put = replace(
