@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import ormsgpack
+from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -231,9 +232,15 @@ def readable(serde: SerializerProtocol) -> JsonPlusSerializer | None:
     """LangGraph's serializer in `serde`, if what it stored is read here: not if its user has
     given it a reader."""
     inner = serde.serde if type(serde) is EncryptedSerializer else serde
-    if type(inner) is not JsonPlusSerializer or getattr(inner, "_custom_unpack_ext_hook", False):
+    if type(inner) is not JsonPlusSerializer or _is_hooked(inner):
         return None
     return inner
+
+
+def _is_hooked(serde: JsonPlusSerializer) -> bool:
+    if hasattr(serde, "_custom_unpack_ext_hook"):
+        return bool(serde._custom_unpack_ext_hook)
+    return serde._unpack_ext_hook is not jsonplus._msgpack_ext_hook  # LangGraph before its list
 
 
 def allowed_by(serde: JsonPlusSerializer) -> frozenset[Name] | Literal[True]:

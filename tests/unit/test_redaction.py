@@ -21,7 +21,7 @@ from langgraph.types import Command, Interrupt, Send
 from langgraph_durable_state import DurableSaver, Event, Redact, UsageError, ValueRefusedError
 from langgraph_durable_state.decisions.redaction import Screen
 from langgraph_durable_state.decisions.secret_shapes import SHAPES, shape_of
-from langgraph_durable_state.testing import memory_saver
+from langgraph_durable_state.testing import World, memory_saver
 from tests.contract.superstep import config, superstep
 
 SSN = Redact(r"\d{3}-\d{2}-\d{4}")
@@ -362,6 +362,23 @@ def test_what_could_not_be_stored_may_be_taken_out() -> None:
     found = saver.get_tuple(config())
     assert found is not None
     assert found.checkpoint["channel_values"]["c"] == {"handle": X, "n": 1}
+
+
+def test_what_waits_to_be_stored_is_redacted_once() -> None:
+    """A fork of a checkpoint that this process has not seen is read first, and what is put is
+    copied meanwhile: also what cannot be stored."""
+    world = World()
+    writer = memory_saver(world, redact=lambda channel, value: marked(value))
+    make = ITEMS["messages"]
+    writer.put(*superstep(writer, None, "1", {"c": [make(i) for i in range(9)]}))
+    forker = memory_saver(world, redact=[Redact(path="$..handle"), lambda _, value: marked(value)])
+    values = {"c": [make(10)], "d": {"handle": object()}}
+    _, *put = superstep(forker, None, "2", values)
+    forker.put(config(id="1"), *put)
+    found = forker.get_tuple(config(id="2"))
+    assert found is not None
+    held = found.checkpoint["channel_values"]
+    assert held == {"c": [marked(make(10))], "d": {"handle": f"<{X}>"}}
 
 
 def test_a_function_that_raises_stores_nothing_and_is_named_without_what_it_said() -> None:
