@@ -326,12 +326,20 @@ def channel_of_number(row: RecordRow, bad: set[int], blobs: Blobs) -> str | None
 
 
 def channels_present(row: RecordRow, blobs: Blobs) -> dict[str, tuple[int, ...]]:
-    """The channels that a stored record holds a value of, with their chunk numbers."""
+    """The channels that a stored record holds a value of, with their chunk numbers.
+
+    Raises:
+        Unsound: if it cannot be read.
+    """
     out, at = {}, 0
-    for entry in record_parts(row.record, blobs)[5]:
-        n = _count(entry)
-        out[decoded(entry[0])] = row.numbers[at : at + n]
-        at += n
+    entries = record_parts(row.record, blobs)[5]
+    try:
+        for entry in entries:
+            n = _count(entry)
+            out[decoded(entry[0])] = row.numbers[at : at + n]
+            at += n
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise Unsound(None, f"the record cannot be read ({error})") from error
     return out
 
 

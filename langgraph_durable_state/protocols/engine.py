@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from ..decisions import codec, keys, projection
 from ..decisions.ahead import Verdict
-from ..decisions.codec import Record
+from ..decisions.codec import Record, Unsound
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, StateLostError, UnavailableError
@@ -21,7 +21,7 @@ from . import history
 from .arbiter import Arbiter, View
 from .copies import Copies
 from .drafting import HOT_LOST, QUEUED
-from .reading import united
+from .reading import corrupt, united
 from .runs import Run
 from .settling import Settler
 from .shared import Known, Shared
@@ -85,9 +85,11 @@ class Engine:
                 if found is None:
                     raise  # it may be what was lost; one that is there may be looked at
             found = await self._durable.read(place, id, b"", None)
-        if found is None or found.row is None:
+        if found is None:
             await self._arbiter.view(place, b"", -1)  # it may be what the hot tier lost
             return None
+        if found.row is None:
+            raise corrupt(place, id, Unsound(None, "the record has lost its digest"))
         record = self._reader.record(place, found.row, found.chunks)
         self._shared.recent.put((place, id), Known(record, found.row.digest))
         loaded = tuple(row.digest for row in found.writes if row.slot >= 0)

@@ -96,11 +96,13 @@ async def replay(
     """
     try:
         rows = await ancestry(durable, blobs, serializer, place, id, channels)
+        if not rows:
+            if place.ns not in await durable.heads(place.thread):
+                return {name: {"writes": []} for name in channels}  # deleted, all of it
+            raise Unsound(None, "the checkpoint whose history is asked for is not there")
+        seeds = _seeds(rows[1:], channels, blobs)
     except Unsound as found:
         raise corrupt(place, id, found) from found
-    if not rows:
-        return {name: {"writes": []} for name in channels}
-    seeds = _seeds(rows[1:], channels, blobs)
     full = {no for name, row in seeds.items() for no in codec.channels_present(row, blobs)[name]}
     light = {no for row in rows for no in row.numbers} - full
     page = await durable.rest(place, [r.id for r in rows[1:]], sorted(full), sorted(light))

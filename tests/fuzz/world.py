@@ -46,6 +46,9 @@ def config(place: tuple[str, str, str], id: str | None = None) -> Any:
 
 SERDE = JsonPlusSerializer()
 
+NOTHING = "an empty history"
+"""Of a thread that is not there."""
+
 
 def shown(found: Any) -> str:
     """All that a reader sees of a checkpoint but its writes, as a text that differs where it does.
@@ -95,6 +98,8 @@ def _listed(saver: DurableSaver, where: Any) -> list[Any]:
 
 def _replayed(saver: DurableSaver, where: Any) -> str:
     found = saver.get_delta_channel_history(config=where, channels=["messages", "never"])
+    if all(history == {"writes": []} for history in found.values()):
+        return NOTHING
     return f"history {hashlib.sha256(SERDE.dumps_typed(dict(found))[1]).hexdigest()}"
 
 

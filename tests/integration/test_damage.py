@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from langgraph_durable_state import CorruptionError
-from tests.cases import Store, at, chain, cp, put, values_of
+from tests.cases import Store, at, chain, cp, id_of, put, values_of
 
 BIG = {"c": "x" * 5_000}
 
@@ -25,6 +25,27 @@ async def test_spoilt_chunk_numbers_are_damage(hot_store: Store, table: str, spo
     for reading in (reader.get_tuple(at()), reader.get_tuple(config), reader.list(at())):
         with pytest.raises(CorruptionError):
             await reading
+
+
+async def test_a_checkpoint_that_lost_its_digest_is_damage(hot_store: Store) -> None:
+    """By its id it is not taken for one that is not there."""
+    config = (await chain(hot_store.saver(), [BIG, {"c": "y"}]))[0]
+    hot_store.query("UPDATE durable_state.checkpoint SET digest = ''")
+    with pytest.raises(CorruptionError, match="digest"):
+        await hot_store.saver().get_tuple(config)
+
+
+async def test_a_history_of_a_checkpoint_that_is_gone_is_not_empty(hot_store: Store) -> None:
+    """Who asks has read the checkpoint, and would go on with an empty channel. Of a thread that is
+    gone with all there is of it, it is."""
+    saver = hot_store.saver()
+    config = (await chain(saver, [BIG, {"c": "y"}]))[1]
+    asked = {"config": config, "channels": ["c"]}
+    hot_store.query(f"DELETE FROM durable_state.checkpoint WHERE id = '{id_of(config)}'")
+    with pytest.raises(CorruptionError, match="not there"):
+        await saver.get_delta_channel_history(**asked)
+    await saver.delete_thread("t")
+    assert await saver.get_delta_channel_history(**asked) == {"c": {"writes": []}}
 
 
 @pytest.mark.parametrize("change", ["id = 'u'", r"id = '\xff'", "tenant = 'x'", r"tenant = '\xc3'"])

@@ -7,6 +7,7 @@ import json
 import pickle
 from typing import Any
 
+import ormsgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from langgraph_durable_state.decisions import codec, keys, projection
 from langgraph_durable_state.decisions.codec import Blobs, Unsound
 from langgraph_durable_state.decisions.versions import Tagged, following, run_of
 from langgraph_durable_state.settings import Settings
+from langgraph_durable_state.words import RecordRow
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=400))
@@ -146,6 +148,16 @@ def test_a_blob_that_cannot_be_read_is_unsound(blob: bytes) -> None:
     """Never another error."""
     with pytest.raises(Unsound):
         Blobs().unpack(blob)
+
+
+@pytest.mark.parametrize("entries", [5, [5], [[]], [[b"c", "t", "a", b"", "many", 1]], {"a": 1}])
+def test_a_manifest_that_nobody_wrote_is_unsound(entries: Any) -> None:
+    """Also where it is looked at before the digest is: to find a channel's last value."""
+    blobs = Blobs()
+    parts = (codec.RECORD_FORMAT, 0, b"", ("msgpack", b""), ("msgpack", b""), entries, [], None)
+    row = RecordRow("", "1", None, 1, b"d" * 16, blobs.pack(ormsgpack.packb(parts)), ())
+    with pytest.raises(Unsound):
+        codec.channels_present(row, blobs)
 
 
 def test_a_record_of_a_newer_format_says_so() -> None:
