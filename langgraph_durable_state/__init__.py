@@ -1,11 +1,14 @@
 """A LangGraph checkpointer that never loses, mixes up or misreads an agent's state."""
 
+from .decisions.redaction import Redact
 from .errors import (
     ClosedError,
     ConflictError,
     CorruptionError,
     DurableStateError,
     EvolutionError,
+    HeadMovedError,
+    KeyMissingError,
     LeaseHeldError,
     LeaseLostError,
     StateLostError,
@@ -15,8 +18,10 @@ from .errors import (
 )
 from .events import Event
 from .health import Health
+from .recovery import RecoveryReport
 from .rerun import arerun_on_conflict, rerun_on_conflict
 from .saver import DurableSaver
+from .verification import VerifyReport
 
 __all__ = [
     "ClosedError",
@@ -26,13 +31,18 @@ __all__ = [
     "DurableStateError",
     "Event",
     "EvolutionError",
+    "HeadMovedError",
     "Health",
+    "KeyMissingError",
     "LeaseHeldError",
     "LeaseLostError",
+    "RecoveryReport",
+    "Redact",
     "StateLostError",
     "UnavailableError",
     "UsageError",
     "ValueRefusedError",
+    "VerifyReport",
     "arerun_on_conflict",
     "rerun_on_conflict",
 ]

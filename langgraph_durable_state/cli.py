@@ -1,23 +1,26 @@
 """The command `durable-state`.
 
-Exit codes: 0 for success, those of `EXIT_CODES` for the library's errors, and 1 for the rest.
+Exit codes: 0 for success, those of `EXIT_CODES` for the library's errors, 7 for what `verify` has
+restored or could, and 1 for the rest.
 """
 
 import json
 import logging
+import os
 import signal
 import sys
 import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from . import __version__
+from . import __version__, cli_integrity
 from .errors import (
     ConflictError,
     CorruptionError,
     DurableStateError,
+    HeadMovedError,
     StateLostError,
     UnavailableError,
     UsageError,
@@ -33,12 +36,15 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, 2),
     (UnavailableError, 3),
     (CorruptionError, 4),
+    (HeadMovedError, 4),
     (ConflictError, 5),
     (StateLostError, 6),
 )
 """By class of error; the first that fits counts. A wrong option gives 2 as well."""
 
 FAILED = 1
+BUSY = 5
+"""As of a conflict: somebody else was faster."""
 
 
 def exit_code(error: Exception) -> int:
@@ -62,15 +68,23 @@ class Stores:
     schema: str
     prefix: str
 
-    def open(self) -> DurableSaver:
-        """A saver over them."""
+    def open(self, **options: Any) -> DurableSaver:
+        """A saver over them, with the keys that the environment holds."""
         return DurableSaver(
             self.postgres,
             self.redis or None,
             schema=self.schema,
             prefix=self.prefix,
             auto_setup=False,  # a mistyped schema must not be made
+            **_keys(),
+            **options,
         )
+
+
+def _keys() -> dict[str, Any]:
+    """The keys that the environment holds."""
+    names = {name: f"DURABLE_STATE_{name.upper()}" for name in ("integrity_key", "encryption_key")}
+    return {name: f"env:{of}" for name, of in names.items() if os.environ.get(of)}
 
 
 def main() -> None:
@@ -224,6 +238,11 @@ def _app() -> "typer.Typer":
         else:
             typer.echo("nothing is lost of a thread of this name and tenant, if there is one")
 
+    from . import cli_keys, cli_verify
+
+    cli_integrity.add_to(app)
+    cli_verify.register(app, lambda *stores: Stores(*stores).open())
+    cli_keys.add_to(app)
     return app
 
 

@@ -62,8 +62,11 @@ class ConflictError(DurableStateError):
         expected: str | None,
         actual: str | None,
         refused: str | None,
+        what: str | None = None,
     ) -> None:
-        if refused is None and actual is not None:
+        if what is not None:
+            what = f"{what} thread {thread!r}: "
+        elif refused is None and actual is not None:
             what = f"Writes to thread {thread!r} are gone that this run had made or read: "
         else:
             what = f"Another run advanced thread {thread!r} first: "
@@ -194,9 +197,82 @@ class CorruptionError(DurableStateError):
         self.detail = detail
 
 
+class HeadMovedError(DurableStateError):
+    """The head of this thread is not the one that was put last.
+
+    Somebody without the key moved it, or the tier that holds it was set back to an older state, by
+    a restored backup for one. If that was on purpose, `DurableSaver.accept_rollback` says so.
+
+    Attributes:
+        thread, namespace, tenant: where.
+        found: id of the checkpoint that the head is at; None if there is none.
+        known: id of the newest one that was seen as head; None if nobody knows.
+    """
+
+    def __init__(
+        self,
+        *,
+        thread: str,
+        namespace: str,
+        found: str | None,
+        known: str | None,
+        detail: str,
+        tenant: str = "",
+    ) -> None:
+        of = f" of tenant {tenant!r}" if tenant else ""
+        super().__init__(
+            f"Thread {thread!r}{of}, namespace {namespace!r}: its head, checkpoint {found}, is not "
+            f"the one that was put last: {detail}. If that is on purpose, call accept_rollback()."
+        )
+        self.thread = thread
+        self.namespace = namespace
+        self.tenant = tenant
+        self.found = found
+        self.known = known
+
+
 class NumberTakenError(DurableStateError):
     """A chunk number is taken by other content; new ones are drawn and the put is sent again."""
 
 
 class EvolutionError(DurableStateError):
-    """Stored state is as it was written, but this code does not know how to read it."""
+    """Stored state is as it was written, but this code does not know how to read it.
+
+    Attributes:
+        thread, namespace, checkpoint: where, if it was told.
+        channel: the channel concerned; None if it is the checkpoint itself, or was not told.
+        classes: the stored classes, as ``module.name``, that are gone, not allowed, or do not take
+            what was stored.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        thread: str | None = None,
+        namespace: str | None = None,
+        checkpoint: str | None = None,
+        channel: str | None = None,
+        classes: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.thread = thread
+        self.namespace = namespace
+        self.checkpoint = checkpoint
+        self.channel = channel
+        self.classes = classes
+
+
+class KeyMissingError(EvolutionError):
+    """Stored state is under a key that this saver was not given.
+
+    Attributes:
+        key: the key's id, in hex; it tells nothing of the key.
+    """
+
+    def __init__(self, *, key: str) -> None:
+        super().__init__(
+            f"Stored state is under the key {key}, which this saver was not given, or which was "
+            "deleted."
+        )
+        self.key = key

@@ -16,6 +16,11 @@ Kind = Literal[
     "hot_discarded",
     "flush_failed",
     "lease_lost",
+    "unknown_class",
+    "secret_seen",
+    "damaged",
+    "fell_back",
+    "repaired",
 ]
 
 _WORDS: dict[Kind, str] = {
@@ -29,6 +34,11 @@ _WORDS: dict[Kind, str] = {
     "hot_discarded": "{where}a hot state that was not current was removed: {detail}",
     "flush_failed": "{where}what waits in Redis could not be flushed to Postgres: {detail}",
     "lease_lost": "{where}the lease was lost: {detail}",
+    "unknown_class": "{where}of checkpoint {checkpoint} {detail}",
+    "secret_seen": "{where}a secret is stored, it seems: {detail}",
+    "damaged": "{where}what is stored is not what was written: {detail}",
+    "fell_back": "{where}checkpoint {checkpoint} is damaged and {head} is served instead: {detail}",
+    "repaired": "{where}what was not as it was written was restored: {detail}",
 }
 
 
@@ -42,13 +52,18 @@ class Event:
             (Redis lost what Postgres did not have yet), ``"branch_kept"`` (a checkpoint is kept
             beside the head), ``"queued"`` (a checkpoint was acknowledged by Redis alone, since
             Postgres was down), ``"hot_discarded"`` (a hot state that was not current was removed),
-            ``"flush_failed"``, ``"lease_lost"``.
+            ``"flush_failed"``, ``"lease_lost"``, ``"unknown_class"`` (a stored object was read as
+            raw data, by ``on_unknown_class="raw"``), ``"secret_seen"`` (what is stored looks like a
+            credential), ``"damaged"`` (what is stored is not what was written; it was served from
+            the other tier, or refused, or left out, or neither tier has it), ``"fell_back"`` (so
+            that an earlier state was served), ``"repaired"`` (it was put right).
         at: when, in seconds since the epoch.
         detail: what is known beside that; the tier's own words, for one.
         tier: ``"postgres"`` or ``"redis"``, if it concerns one.
         tenant, thread, namespace: where, if it concerns a thread.
         checkpoint: the id of the checkpoint concerned; of a ``"state_lost"`` the last durable one.
-        head: of a ``"branch_kept"``, the id of the actual head.
+        head: of a ``"branch_kept"``, the id of the actual head; of a ``"fell_back"`` of what was
+            served.
     """
 
     kind: Kind

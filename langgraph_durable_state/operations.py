@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from .decisions.keys import thread_of
+from .decisions.serializing import Serializer
 from .drivers.background import QUIET
 from .drivers.blocking import run
 from .drivers.driver import Driver
@@ -22,6 +23,10 @@ class Operations:
     loss."""
 
     _faces: Faces
+
+    @property
+    def _serializer(self) -> Serializer:
+        raise NotImplementedError
 
     # -- health ------------------------------------------------------------------------------
 
@@ -168,7 +173,19 @@ class Operations:
 
     async def _accept_loss(self, driver: Driver, thread: Thread) -> list[str]:
         places = [Place(thread, ns) for ns in await driver.flusher.namespaces(thread)]
-        return [place.ns for place in places if await driver.arbiter.accept_loss(place)]
+        return [
+            place.ns
+            for place in places
+            if await driver.arbiter.accept_loss(place) or await self._given_up(driver, place)
+        ]
+
+    async def _given_up(self, driver: Driver, place: Place) -> bool:
+        """Gives up what Redis alone held of a head, if it is damaged there."""
+        found = await driver.recovery.examine(self._serializer, place, None, thorough=False)
+        if found.given_up is None:
+            return False
+        await driver.engine.give_up(place, found)
+        return True
 
 
 def _thread(thread_id: str, tenant_id: str) -> Thread:

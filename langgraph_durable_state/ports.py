@@ -7,14 +7,29 @@ implements `Durable` and `Hot` directly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from .asfound import (
+    Change,
+    HotRaw,
+    Ids,
+    Quarantined,
+    RawEntries,
+    RawRecord,
+    RawThread,
+    RawWrite,
+    Repair,
+    Sight,
+)
 from .words import (
     Advance,
     Answer,
     ChunkRow,
+    DataKey,
     Digest,
+    EventRow,
     Found,
     Granted,
     Head,
@@ -24,14 +39,17 @@ from .words import (
     Opened,
     Outcome,
     Outgoing,
+    Owner,
     Page,
     Place,
     Progress,
     Put,
     PutWrites,
     RecordRow,
+    Rewritten,
     Step,
     Thread,
+    Tip,
     Waiting,
     WriteRow,
 )
@@ -104,7 +122,84 @@ class LeaseTable(Protocol):
         """Ends a holder's lease, if it still has it."""
 
 
-class Durable(LeaseTable, Protocol):
+class EventTable(Protocol):
+    """What happened to a thread, in an order that nobody can change unseen."""
+
+    async def last_event(self, thread: Thread) -> Tip:
+        """The newest event of a thread, and the tier's time."""
+
+    async def record_event(self, thread: Thread, row: EventRow) -> bool:
+        """Adds an event, unless its number is taken; tells whether it did."""
+
+    async def events(self, thread: Thread, after: int, limit: int) -> list[EventRow]:
+        """Up to `limit` events of a thread with larger numbers than `after`, in order."""
+
+
+class KeyTable(Protocol):
+    """Data keys, wrapped under a master key that the tier has not."""
+
+    async def owner(self, thread: Thread) -> Owner:
+        """Who owns a thread: the user it was begun for, or, if there is none of it, is named."""
+
+    async def data_key(self, id: bytes) -> DataKey | None:
+        """The data key with this id."""
+
+    async def data_keys(self, owner: Owner) -> list[DataKey]:
+        """An owner's data keys, newest first."""
+
+    async def add_data_key(self, key: DataKey) -> None:
+        """Stores a data key, the newest of its owner's, or stores one that is there anew."""
+
+    async def data_keys_besides(self, master: bytes, after: bytes, limit: int) -> list[DataKey]:
+        """Data keys under other master keys than this, in the order of their ids, after one."""
+
+    async def drop_data_keys(self, owner: Owner) -> int:
+        """Removes all data keys of an owner; how many there were."""
+
+
+class Scrub(Protocol):
+    """Rows as they are found, and what puts them right. What is read is a page at a time, in the
+    order of the keys, behind `after`."""
+
+    async def scan_keys(
+        self, after: UUID | None, limit: int
+    ) -> list[tuple[UUID, RawThread | None]]:
+        """The keys of the next threads that have an entry or a head, and their entries."""
+
+    async def scan_chunks(self, key: UUID, after: int | None, limit: int) -> list[ChunkRow]:
+        """The next chunks of a thread, fewer than `limit` if they are large."""
+
+    async def scan_records(self, key: UUID, after: Ids | None, limit: int) -> list[RawRecord]:
+        """The next checkpoints of a thread."""
+
+    async def scan_writes(
+        self, key: UUID, after: tuple[str, str, str, int] | None, limit: int
+    ) -> list[RawWrite]:
+        """The next pending writes of a thread, behind a namespace, id, task and slot."""
+
+    async def look(
+        self,
+        key: UUID,
+        ids: Sequence[Ids],
+        numbers: Sequence[int],
+        namespaces: Sequence[str] | None,
+    ) -> Sight:
+        """A thread's entry, its heads (of some namespaces, or all), these checkpoints with their
+        pending writes, and these chunks, all at one moment."""
+
+    async def mend(self, key: UUID, repairs: Sequence[Repair]) -> list[bool]:
+        """Puts right rows into the place of bad ones, which go to quarantine, each if it is still
+        as it was found, and, if it was missing, still needed; tells of each whether it did. All
+        in one transaction."""
+
+    async def quarantine(self, rows: Sequence[Quarantined]) -> None:
+        """Keeps what was found in another tier."""
+
+    async def quarantined(self, key: UUID) -> list[Quarantined]:
+        """What was kept of a thread, until that is deleted."""
+
+
+class Durable(LeaseTable, EventTable, KeyTable, Scrub, Protocol):
     """The tier that acknowledged state survives in.
 
     What carries a fence is stored only while the thread's lease has that fence.
@@ -150,10 +245,18 @@ class Durable(LeaseTable, Protocol):
     async def runs(self, tenant: str, run_ids: Sequence[str]) -> list[tuple[Thread, str, str]]:
         """The thread, namespace and id of each checkpoint made by these runs."""
 
-    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> bool:
+    async def remove(
+        self,
+        thread: Thread,
+        doomed: Sequence[tuple[str, str]],
+        seals: Mapping[Digest, bytes] = MappingProxyType({}),
+    ) -> bool:
         """Removes checkpoints (namespace, id), the chunks that only they needed, and moves a
-        head that was among them to the newest that is left. Tells whether it did: not where the
-        hot tier may be ahead of a head of the thread."""
+        head that was among them to the newest that is left, signed by its digest's of `seals`.
+        Tells whether it did: not where the hot tier may be ahead of a head of the thread."""
+
+    async def sign_head(self, place: Place, digest: Digest, seal: bytes) -> bool:
+        """Signs a head, if it still has this digest; tells whether it had."""
 
     async def heads(self, thread: Thread) -> dict[str, Head]:
         """The heads of a thread, by namespace."""
@@ -164,6 +267,11 @@ class Durable(LeaseTable, Protocol):
         """Removes all checkpoints of a thread but `kept` (namespace, id), if its heads are still
         `heads`; tells whether they were."""
 
+    async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
+        """Makes a checkpoint that is stored with this digest the head, if the head's digest is
+        `expected` (empty if there is no head) and the hot tier is not ahead; tells whether it did.
+        The place in the order that the head has reached stays."""
+
     async def copy(
         self,
         source: Thread,
@@ -171,9 +279,15 @@ class Durable(LeaseTable, Protocol):
         rows: Sequence[RecordRow],
         writes: Sequence[tuple[str, WriteRow]],
         heads: Sequence[tuple[str, str]],
+        seals: Sequence[bytes] = (),
     ) -> None:
         """Copies chunks, and stores re-digested rows and writes (with their namespaces); `heads`
-        (namespace, id), given last, make the copy visible."""
+        (namespace, id), given last, make the copy visible, and `seals`, if any, sign them."""
+
+    async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
+        """Replaces all checkpoints of a thread, and what is given of its writes, with new chunks,
+        if its heads are still `heads` and it has no other checkpoints; tells whether it did. What
+        nothing refers to any more is removed."""
 
     async def mark_ahead(
         self, place: Place, token: bytes, accepted: Sequence[bytes], fence: int | None = None
@@ -225,8 +339,37 @@ class Hot(Protocol):
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes the copies of these namespaces."""
 
+    async def witness(self, place: Place) -> bytes:
+        """The newest signed head that was seen; empty if none was."""
 
-class Outbox(Protocol):
+    async def raise_witness(self, place: Place, witness: bytes, force: bool) -> None:
+        """Keeps a signed head, unless one with a larger count (its first 16 digits) was seen and
+        this one is not to be kept by `force`."""
+
+    async def drop_witnesses(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
+        """Forgets the signed heads of these namespaces, or of all, of a thread, or of all."""
+
+
+class HotScrub(Protocol):
+    """What the hot tier holds, as it is found, and what puts it right."""
+
+    async def inspect(self, place: Place) -> HotRaw:
+        """All that is held of a namespace, at one moment."""
+
+    async def mend_fields(
+        self, place: Place, of: Literal["copy", "writes"], changes: Sequence[Change]
+    ) -> bool:
+        """Changes fields of a copy or of pending writes, if all of them are as they were found;
+        tells whether it did."""
+
+    async def entries(self, thread: Thread, skip: int, limit: int) -> RawEntries:
+        """Entries of a thread's outbox but for the first `skip`, which stay whoever's they are."""
+
+    async def mend_entry(self, thread: Thread, number: int, found: bytes, right: bytes) -> bool:
+        """Replaces the entry with this number, if it is as it was found; tells whether it did."""
+
+
+class Outbox(HotScrub, Protocol):
     """What the hot tier holds before the durable one does. Each verb is one atomic step.
 
     What carries a fence is taken unless a larger one is known; that one is known then.
@@ -254,8 +397,16 @@ class Outbox(Protocol):
         """All that is held of a namespace, without the copy if its digest is `held`."""
 
     async def take(self, thread: Thread, holder: bytes, limit: int) -> Outgoing | None:
-        """The oldest entries of a thread's outbox; None while somebody else flushes it, unless
-        `holder` is empty."""
+        """The oldest entries of a thread's outbox, up to one that cannot be read; None while
+        somebody else flushes it, unless `holder` is empty.
+
+        Raises:
+            CorruptionError: if the very first cannot be read.
+        """
+
+    async def skip(self, thread: Thread) -> bytes | None:
+        """Takes the oldest entry off that cannot be read, without its being flushed: its bytes;
+        None if it can be read, or there is none."""
 
     async def ack(
         self,
@@ -276,6 +427,10 @@ class Outbox(Protocol):
 
     async def forget(self, place: Place, token: bytes) -> None:
         """Removes a closing spell."""
+
+    async def outdated(self, place: Place) -> None:
+        """Removes the copy and the pending writes of a namespace that are not a spell's: the
+        durable tier has them under other digests now."""
 
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         """Removes a spell that is not current, if its hot head is still `head` (empty for any);

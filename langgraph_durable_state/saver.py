@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,9 +18,12 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from .custody import Custody
 from .decisions.codec import Blobs, Compression
 from .decisions.keys import Numbers, thread_of
-from .decisions.serializing import Serializer, Verify
+from .decisions.redaction import Redaction, Screen
+from .decisions.reviving import Allow, permitting
+from .decisions.serializing import OnUnknownClass, Serializer, Verify
 from .decisions.versions import Tagged, following, run_of
 from .drivers.background import Background
 from .drivers.blocking import run
@@ -29,6 +33,8 @@ from .drivers.events import EventLog
 from .drivers.faces import Faces
 from .errors import UsageError
 from .events import Observer
+from .integrity import Integrity, check_hook
+from .key_sources import KeySources, keys_for
 from .leases import LeaseGiver
 from .operations import Operations
 from .protocols.engine import listing_of
@@ -37,9 +43,11 @@ from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
 from .protocols.shared import Known, Shared
+from .recovery import OnRecovery
 from .settings import (
     HotReads,
     OnConflict,
+    OnCorrupt,
     OnHotLost,
     Settings,
     WhenDurableDown,
@@ -59,7 +67,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -112,9 +120,43 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         wait_aof: ``(1, 0)`` waits for Redis to have what it acknowledges on its own disk,
             ``(1, 1)`` on a replica's as well (WAITAOF, Redis 7.2+); a restart loses nothing then.
         allow_eviction: accept a Redis whose ``maxmemory-policy`` may evict what it alone holds.
+        allow: classes of which objects may be made from what is stored, beside LangGraph's own list
+            of safe ones (messages, dates, sets and the like) and what the serde allows: a list of
+            classes, or of pairs of module and name; True for all. An object of any other class is
+            refused when it is put.
+        on_unknown_class: what a stored object becomes whose class is not allowed, is gone, or does
+            not take what was stored: an `EvolutionError` (``"raise"``), or what is stored of it,
+            a dict for the most part (``"raw"``), which is logged and told the observer.
+        redact: what to take out of state, writes and metadata before anything of it is serialized:
+            `Redact` rules, functions, or a list of both, one after the other. A function is called
+            with the channel's name and an item of a list, or the whole value if it is none, and
+            returns what to store; it is not called again for items that are stored already. A
+            function that raises is a `ValueRefusedError`.
+        detect_secrets: log, and tell the observer of, what looks like a token, key or password
+            that its issuer gave a known shape: its channel and path, never itself, once for each
+            place. It is stored all the same.
+        on_corrupt: where a head is not what was written, and neither tier has it right: serve the
+            newest ancestor that is sound (``"fall_back"``), which is reported and marked in the
+            metadata, or ``"raise"`` a `CorruptionError`.
+        stale_after: seconds after which a head that is served is marked in its metadata
+            (``durable_state_aged``), by its own ``ts``; None for never.
+        on_recovery: called with the `RecoveryReport` by a read of a head that is not served just as
+            it was left: it is damaged, or stale. What it raises is raised by that read. On the
+            thread or in the loop that reads.
         observer: called with an `Event` when a tier fails or is back, or something else happens
             that an operator wants to hear of; on the thread or in the loop that noticed it, so it
             should be quick. What it raises is logged once and fails nothing.
+        integrity_key: what digests are made under, so that nobody without it can change what is
+            stored and not be noticed: at least 32 bytes; or ``"env:NAME"`` or ``"file:/path"``,
+            which hold it in hex or base64; or a callable that returns it, called once. Of several,
+            in a list or where it is read from, the first makes, the others verify what they made.
+        encryption_key: the master key (given like `integrity_key`) of the keys, one for each user,
+            that all values, metadata and pending writes are encrypted with in both tiers. Digests
+            are made under those then. Of several the first wraps, the others unwrap.
+        clear_metadata: metadata keys whose values are not to be encrypted, so that they can be
+            filtered by, beside LangGraph's own (``source``, ``step``, ``parents``, ``run_id``).
+        accept_plain: believe what was stored without a key, or not encrypted, too, while a key is
+            introduced.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -148,11 +190,22 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         outbox_limit: int = 1_000,
         wait_aof: tuple[int, int] | None = None,
         allow_eviction: bool = False,
+        allow: Allow = (),
+        on_unknown_class: OnUnknownClass = "raise",
+        redact: Redaction | None = None,
+        detect_secrets: bool = False,
+        on_corrupt: OnCorrupt = "fall_back",
+        stale_after: float | None = None,
+        on_recovery: OnRecovery | None = None,
         observer: Observer | None = None,
+        integrity_key: KeySources | None = None,
+        encryption_key: KeySources | None = None,
+        clear_metadata: Sequence[str] = (),
+        accept_plain: bool = False,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
-        super().__init__(serde=serde)
+        super().__init__(serde=permitting(serde, allow))
         check_sources(postgres, redis, waits_for_disk=wait_aof is not None)
         self._settings = Settings(
             schema,
@@ -177,17 +230,24 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             outbox_limit,
             wait_aof,
             allow_eviction,
+            on_unknown_class,
+            detect_secrets,
+            on_corrupt,
+            stale_after,
         )
         if redis is None and self._settings.policy.asks_hot:
             raise UsageError("write_behind and when_durable_down='queue' need a redis")
         self._leases = Leases()
         heads = HeadCache(head_cache_bytes)
         background = Background()
-        blobs = Blobs(compression, compression_level)
+        keys = keys_for(integrity_key, encryption_key, accept_plain, clear_metadata)
+        self._clear = keys.clear
+        blobs = Blobs(compression, compression_level, keys)
         recent: Lately[tuple[Place, str], Known] = Lately(_RECENT)
         filled: Lately[Place, bool] = Lately(_FILLED)
         doubted: Lately[tuple[Place, str], bool] = Lately(_FILLED)
         told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)
+        events = EventLog(observer)
         shared = Shared(
             blobs=blobs,
             numbers=Numbers(),
@@ -197,16 +257,21 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
             filled=filled,
             doubted=doubted,
             told=told,
-            events=EventLog(observer),
-            reader=Reader(blobs, keep=head_cache_bytes > 0),
+            events=events,
+            reader=Reader(blobs, head_cache_bytes > 0, events.unknown_class),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
             policy=self._settings.policy,
             unflushed=background,
             leases=self._leases,
+            clock=time.time,
+            on_recovery=check_hook(on_recovery),
         )
         caches = (heads, recent, filled, doubted, told)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
+        screen = Screen(redact, events.secret_seen if self._settings.detect_secrets else None)
+        self._screen = None if screen.idle else screen
+        self._made_serializer: Serializer | None = None
         self._servers: Any = None
 
     @classmethod
@@ -233,8 +298,17 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
     @property
     def _serializer(self) -> Serializer:
         # `with_allowlist` copies the saver and swaps `serde`, so it is read at each call.
-        settings = self._settings
-        return Serializer(self.serde, settings.verify_round_trip, settings.max_value_bytes)
+        made = self._made_serializer
+        if made is None or made.serde is not self.serde:
+            settings = self._settings
+            made = self._made_serializer = Serializer(
+                self.serde,
+                settings.verify_round_trip,
+                settings.max_value_bytes,
+                settings.on_unknown_class,
+                self._screen,
+            )
+        return made
 
     # -- life --------------------------------------------------------------------------------
 
@@ -361,7 +435,7 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
         Raises:
             UsageError: if an argument cannot be used.
         """
-        listing = listing_of(config, filter, before)
+        listing = listing_of(config, filter, before, self._clear)
         pages = run(self._pages_blocking(listing, limit))
         while (page := run(_next_page(pages))) is not None:
             yield from page
@@ -382,7 +456,9 @@ class DurableSaver(Operations, LeaseGiver, BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Checkpoints, newest first within each namespace; see `list`."""
         engine = (await self._faces.native()).engine
-        async for page in engine.list(self._serializer, listing_of(config, filter, before), limit):
+        async for page in engine.list(
+            self._serializer, listing_of(config, filter, before, self._clear), limit
+        ):
             for found in page:
                 yield found
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from .decisions.codec import Compression
-from .decisions.serializing import Verify
+from .decisions.serializing import OnUnknownClass, Verify
 from .errors import UsageError
 from .protocols.shared import Policy
 
@@ -18,6 +18,7 @@ OnConflict = Literal["raise", "fork"]
 WritePolicy = Literal["write_through", "write_behind"]
 WhenDurableDown = Literal["raise", "queue"]
 OnHotLost = Literal["raise", "accept"]
+OnCorrupt = Literal["fall_back", "raise"]
 
 HOT_FROM = 64 * 1024
 """Bytes from which reading a head from Redis beats reading it from Postgres: at 2 to 50 KB a hot
@@ -56,14 +57,27 @@ class Settings:
     outbox_limit: int = 1_000
     wait_aof: tuple[int, int] | None = None
     allow_eviction: bool = False
+    on_unknown_class: OnUnknownClass = "raise"
+    detect_secrets: bool = False
+    on_corrupt: OnCorrupt = "fall_back"
+    stale_after: float | None = None
 
     def __post_init__(self) -> None:
         _one_of("on_conflict", self.on_conflict, OnConflict)
         _one_of("write_policy", self.write_policy, WritePolicy)
         _one_of("when_durable_down", self.when_durable_down or "raise", WhenDurableDown)
         _one_of("on_hot_lost", self.on_hot_lost, OnHotLost)
+        _one_of("on_corrupt", self.on_corrupt, OnCorrupt)
+        if self.stale_after is not None:
+            _number("stale_after", self.stale_after, float, 0.0)
         _number("outbox_limit", self.outbox_limit, int, 1)
-        for name in ("auto_setup", "touch_on_read", "stale_reads", "allow_eviction"):
+        for name in (
+            "auto_setup",
+            "touch_on_read",
+            "stale_reads",
+            "allow_eviction",
+            "detect_secrets",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name}={getattr(self, name)!r}: use True or False")
         if self.wait_aof is not None:
@@ -71,6 +85,7 @@ class Settings:
         _one_of("hot_reads", self.hot_reads, HotReads)
         _one_of("compression", self.compression, Compression)
         _one_of("verify_round_trip", self.verify_round_trip, Verify)
+        _one_of("on_unknown_class", self.on_unknown_class, OnUnknownClass)
         check_schema(self.schema)
         if not self.prefix or {"{", "}"} & set(self.prefix):
             raise UsageError(f"prefix {self.prefix!r}: must not be empty or hold braces")
@@ -96,6 +111,8 @@ class Settings:
             accepts_loss=self.on_hot_lost == "accept",
             stale_reads=self.stale_reads,
             secured=self._secured if behind or queues else 2,
+            falls_back=self.on_corrupt == "fall_back",
+            stale_after=self.stale_after,
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from uuid import UUID
@@ -24,6 +24,24 @@ class Thread:
     key: UUID
     user: str | None = field(default=None, compare=False)
     session: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose data key something is under: a user's of a tenant, or what nobody in it owns."""
+
+    tenant: str
+    user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """A stored data key, ``wrapped`` under the master key with the id ``master``."""
+
+    id: bytes
+    owner: Owner
+    master: bytes
+    wrapped: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +73,18 @@ class RecordRow:
     record: bytes
     numbers: tuple[int, ...]
     refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Stored rows of a thread under other digests: records with the metadata to search by, and
+    batches of writes with their namespaces, each after the digest it had before; the chunks that
+    are new; and heads by namespace."""
+
+    records: Sequence[tuple[Digest, RecordRow, str]]
+    writes: Sequence[tuple[Digest, str, WriteRow]]
+    chunks: Sequence[ChunkRow]
+    heads: Mapping[str, Head]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +128,8 @@ class Put:
     ``base_numbers`` are that one's chunk numbers: the same may be stored under others. With a
     claim on the head, ``consumed`` are the writes against it that the put was made from: they
     must be there. ``size`` is in plain bytes. ``spell`` is the token of the spell that it was
-    acknowledged in by the hot tier; ``fence`` that of the lease it is made under.
+    acknowledged in by the hot tier; ``fence`` that of the lease it is made under. ``seal`` signs it
+    as a head.
     """
 
     place: Place
@@ -119,6 +150,7 @@ class Put:
     spell: bytes | None = None
     fence: int | None = None
     consumed: tuple[Digest, ...] = ()
+    seal: bytes = b""
 
     @property
     def needs(self) -> str | None:
@@ -220,11 +252,12 @@ class Occupied:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What identifies a head."""
+    """What identifies a head; ``seal`` signs it, if there is a key."""
 
     id: str
     seq: int
     digest: Digest
+    seal: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +267,8 @@ class Found:
     ``row`` is None if the reader already holds it, or if it is large and not asked for;
     ``numbers`` are its chunks' numbers even then, since a digest does not cover them. ``ahead`` is
     the token of the spell in which the hot tier may be ahead of this head; one that is there for
-    that only has no digest.
+    that only has no digest. ``lost`` if the namespace has checkpoints and no head: ``head`` is the
+    newest of them that was not refused.
     """
 
     head: Head
@@ -243,6 +277,7 @@ class Found:
     chunks: Mapping[int, ChunkRow]
     writes: tuple[WriteRow, ...]
     ahead: bytes | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +318,34 @@ class Typed:
 
     tag: str
     data: bytes
+
+
+# -- what happened to a thread ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The newest event of a thread: its number (0 if there is none) and its digest, and what time
+    it is, in microseconds of the epoch."""
+
+    n: int
+    digest: Digest
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of a thread, for good: recovery, maintenance, audit.
+
+    ``n`` counts within the thread from 1, ``at`` is in microseconds of the epoch, ``detail`` JSON
+    of one spelling; ``digest`` covers all of it and the digest of the event before.
+    """
+
+    n: int
+    at: int
+    kind: str
+    detail: str
+    digest: Digest
 
 
 # -- what the hot tier holds alone -----------------------------------------------------------

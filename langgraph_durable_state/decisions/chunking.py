@@ -11,14 +11,16 @@ key with its value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import ormsgpack
 
 from ..words import Digest
-from . import digest as digests
 from .copying import MESSAGES
+from .digest import PLAIN, Seal
 from .matching import (
     LARGEST_BYTES,
     LARGEST_ITEMS,
@@ -28,6 +30,8 @@ from .matching import (
     joinable,
     match,
 )
+from .redaction import Screen
+from .screening import Items, ScreenedItems
 from .serializing import Serializer, fingerprint, plain, print_of_bytes
 
 Shape = Literal["inline", "whole", "array", "map"]
@@ -50,9 +54,9 @@ class Channel:
     inline: bytes
     pieces: tuple[Piece, ...]
 
-    def digest(self) -> Digest:
+    def digest(self, seal: Seal) -> Digest:
         used = ((p.chunk.digest, p.start, p.stop) for p in self.pieces)
-        return digests.of_channel(self.name, self.version, self.tag, self.shape, self.inline, used)
+        return seal.of_channel(self.name, self.version, self.tag, self.shape, self.inline, used)
 
 
 class Weaver:
@@ -65,6 +69,7 @@ class Weaver:
         known: chunks already stored that may be referred to, by digest.
         flying: chunks that are being stored now, by digest: they keep their number but must be
             sent as well, since they may fail to arrive.
+        seal: what new chunks are made under.
     """
 
     def __init__(
@@ -73,11 +78,13 @@ class Weaver:
         numbers: Iterator[int],
         known: Mapping[Digest, Chunk] | None = None,
         flying: Mapping[Digest, Chunk] | None = None,
+        seal: Seal = PLAIN,
     ) -> None:
         self._serializer = serializer
         self._numbers = numbers
         self._known = dict(known or {})
         self._flying = flying or {}
+        self._seal = seal
         self.new: list[Chunk] = []
 
     def channel(
@@ -96,10 +103,15 @@ class Weaver:
             ValueRefusedError: if the value would not come back as it is; nothing was stored.
         """
         where = where or f"channel {name!r}"
+        items = None
+        if self._serializer.screen is not None:
+            value, items = self._screened(name, value, base, where, self._serializer.screen)
         if self._splittable(value, base):
-            woven = self._woven(name, value, version, base, where)
+            woven = self._woven(name, value, version, base, where, items)
             if woven is not None:
                 return woven
+        if items is not None:
+            value = items.whole()
         typed = self._serializer.dumps(value, where, lossy=lossy)
         if len(typed.data) <= INLINE_BYTES:
             return Channel(name, version, typed.tag, "inline", typed.data, ())
@@ -114,7 +126,7 @@ class Weaver:
     def _splittable(self, value: Any, base: Channel | None) -> bool:
         if not self._serializer.transparent or type(value) not in (list, dict) or not value:
             return False
-        if type(value) is dict and not all(type(k) is str for k in value):
+        if type(value) is dict and not _texts(value):
             return False
         if base is not None and base.shape == ("array" if type(value) is list else "map"):
             return True
@@ -129,39 +141,40 @@ class Weaver:
         version: str | int | float | None,
         base: Channel | None,
         where: str,
+        items: Items | None,
     ) -> Channel | None:
         shape: Shape = "array" if type(value) is list else "map"
-        items = value if shape == "array" else list(value.items())
-        made: dict[int, bytes] = {}
-        prints: list[bytes] = []
-
-        def encode(i: int) -> bytes | None:
-            if i not in made:
-                item = self._item(items[i], i, shape, where)
-                if item is None:
-                    return None
-                made[i] = item
-            return made[i]
-
-        for i, item in enumerate(items):
-            mark = fingerprint(item)
-            if mark is None:
-                data = encode(i)
-                if data is None:
-                    return None
-                mark = print_of_bytes(data)
-            prints.append(mark)
+        items = items or self._items(value, where)
         pieces = base.pieces if base is not None and base.shape == shape else ()
-        serde = self._serializer.serde
-        if any(p.chunk.reader is not None and p.chunk.reader is not serde for p in pieces):
+        if _read_by_other(pieces, self._serializer):
             pieces = ()  # what another serializer read tells nothing of these items
-        woven = self._pieces(tuple(prints), pieces, encode, base)
+        prints = items.prints()
+        woven = self._pieces(prints, pieces, items.encoded, base) if prints is not None else None
         if woven is None:
             return None
         self._serializer.check_size(sum(len(p.chunk.plain) for p in woven), where)
         return Channel(name, version, "msgpack", shape, b"", woven)
 
-    def _item(self, item: Any, i: int, shape: Shape, where: str) -> bytes | None:
+    def _items(self, value: Any, where: str) -> Items:
+        shape: Shape = "array" if type(value) is list else "map"
+        values = value if shape == "array" else list(value.items())
+        return Items(values, partial(self._item, shape=shape, where=where))
+
+    def _screened(
+        self, name: str, value: Any, base: Channel | None, where: str, screen: Screen
+    ) -> tuple[Any, ScreenedItems | None]:
+        """A value to be stored: its items, to be screened where they are new, or what it became."""
+        paired = type(value) is dict
+        if type(value) is list or (paired and screen.entrywise and _texts(value)):
+            values = list(value.items()) if paired else value
+            encode = partial(self._item, shape="map" if paired else "array", where=where)
+            stored = _stored_prints(base, paired, self._serializer)
+            return value, ScreenedItems(values, encode, screen, name, paired, stored)
+        if base is not None and _is_stored(value, base, self._serializer):
+            return value, None
+        return screen.whole(name, value), None
+
+    def _item(self, item: Any, i: int, *, shape: Shape, where: str) -> bytes | None:
         if shape == "array":
             return self._serializer.item(item, f"{where}, item {i}")
         key, value = item
@@ -205,7 +218,7 @@ class Weaver:
     def _chunk(
         self, data: bytes, count: int, prints: tuple[bytes, ...] | None, base: Channel | None
     ) -> Chunk:
-        mark = digests.of_bytes(data)
+        mark = self._seal.of_bytes(data)
         found = self._known.get(mark)
         if found is None and base is not None:
             found = next((p.chunk for p in base.pieces if p.chunk.digest == mark), None)
@@ -215,11 +228,15 @@ class Weaver:
             return found
         chunk = self._flying.get(mark)
         if chunk is None or chunk.count != count:
-            chunk = Chunk(next(self._numbers), data, count, prints, mark)
+            chunk = Chunk(next(self._numbers), data, count, prints, mark, self._seal)
         chunk.prints = chunk.prints or prints
         self._known[mark] = chunk
         self.new.append(chunk)
         return chunk
+
+
+def _texts(keys: Iterable[Any]) -> bool:
+    return all(type(key) is str for key in keys)
 
 
 def _rough_size(item: Any) -> int:
@@ -304,3 +321,52 @@ def _print(item: Any, serializer: Serializer) -> bytes:
         return print_of_bytes(serializer.serde.dumps_typed(item)[1])
     except Exception:
         return b""  # matches nothing: the item is serialized again at the next put
+
+
+# -- what is stored already ------------------------------------------------------------------
+
+
+def _read_by_other(pieces: Iterable[Piece], serializer: Serializer) -> bool:
+    readers = (p.chunk.reader for p in pieces)
+    return any(reader is not None and reader is not serializer.serde for reader in readers)
+
+
+def _stored_prints(base: Channel | None, paired: bool, serializer: Serializer) -> set[bytes]:
+    """The fingerprints of the items that a list or map holds as it is stored; none if it is
+    something else, or cannot be read."""
+    if base is None:
+        return set()
+    if base.shape != ("map" if paired else "array"):
+        value = _stored_value(base, serializer)
+        if type(value) is not (dict if paired else list):
+            return set()
+        items: Iterable[Any] = value.items() if isinstance(value, dict) else value
+        return {_print(item, serializer) for item in items} - {b""}
+    if _read_by_other(base.pieces, serializer):
+        return set()
+    for piece in base.pieces:
+        if piece.chunk.prints is None:
+            with suppress(Exception):
+                items_of(piece.chunk, base.shape, serializer)
+    marks = ((p.chunk.prints or ())[p.start : p.stop] for p in base.pieces)
+    return {mark for part in marks for mark in part} - {b""}
+
+
+def _is_stored(value: Any, base: Channel, serializer: Serializer) -> bool:
+    """Whether this very value is stored."""
+    stored = _stored_value(base, serializer)
+    if type(stored) is not type(value):
+        return False
+    return b"" != _print(stored, serializer) == _print(value, serializer)
+
+
+def _stored_value(base: Channel, serializer: Serializer) -> Any:
+    """The value of a channel; None if it cannot be read."""
+    with suppress(Exception):
+        if base.shape in ("inline", "whole"):
+            return serializer.loads(base.tag, joined(base))
+        items: list[Any] = []
+        for piece in base.pieces:
+            items += items_of(piece.chunk, base.shape, serializer)[piece.start : piece.stop]
+        return items if base.shape == "array" else dict(items)
+    return None

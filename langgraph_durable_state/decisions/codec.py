@@ -2,123 +2,34 @@
 
 Redis bytes equal Postgres bytes. A record names its chunks by position; their numbers stand
 beside it in clear, so that a head is one query and pruning is SQL. Every format carries a
-version; old ones are read for ever.
+version; old ones are read for ever. A blob also names the key that its row's digest was made under.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import ormsgpack
-import zstandard
 
 from ..errors import EvolutionError
 from ..words import ChunkRow, Digest, Place, RecordRow, Typed, WriteRow
-from . import dictionary
 from . import digest as digests
+from .blobs import Blobs as Blobs
+from .blobs import Compression as Compression
+from .blobs import Unpacked
+from .blobs import Unsound as Unsound
 from .chunking import Channel, Shape
+from .digest import PLAIN, Seal
 from .keys import decoded, encoded
 from .matching import Chunk, Piece
 
-Compression = Literal["zstd", "lz4", "none"]
+RECORD_FORMAT = 2
+"""Records that are not counted are of format 1, which lacks the count."""
 
-RECORD_FORMAT = 1
-_NONE, _ZSTD_1, _LZ4 = 0, 1, 2
-_METHODS: Mapping[Compression, int] = {"none": _NONE, "zstd": _ZSTD_1, "lz4": _LZ4}
-
-COMPRESS_FROM = 64
-"""Bytes; below this a frame eats what it saves."""
-
-_DICTIONARY = zstandard.ZstdCompressionDict(
-    dictionary.VERSION_1, dict_type=zstandard.DICT_TYPE_RAWCONTENT
-)
-
-
-class Unsound(Exception):
-    """Stored bytes that are not what was written: the channel concerned, and what was found."""
-
-    def __init__(self, channel: str | None, detail: str) -> None:
-        super().__init__(detail)
-        self.channel = channel
-        self.detail = detail
-
-
-class Blobs:
-    """Compresses what is stored, and says in each blob how.
-
-    Layout: one byte for the method, two for the number of items, then the data. A compressor may
-    serve one thread at a time, so idle ones wait in a list (its `pop` and `append` are atomic).
-
-    Args:
-        compression: the method for new blobs; all methods can be read.
-        level: zstd's level, 1 to 3 in practice.
-    """
-
-    def __init__(self, compression: Compression = "zstd", level: int = 1) -> None:
-        self._method = _METHODS[compression]
-        self._level = level
-        self._compressors: list[zstandard.ZstdCompressor] = []
-        self._decompressors: list[zstandard.ZstdDecompressor] = []
-
-    def pack(self, data: bytes, count: int = 1) -> bytes:
-        """The stored form of `data`, which holds `count` items."""
-        head = count.to_bytes(2)
-        if self._method != _NONE and len(data) >= COMPRESS_FROM:
-            small = self._compress(data)
-            if len(small) < len(data):
-                return bytes((self._method,)) + head + small
-        return bytes((_NONE,)) + head + data
-
-    def unpack(self, blob: bytes) -> tuple[bytes, int]:
-        """The data and its number of items.
-
-        Raises:
-            Unsound: if the blob cannot be read.
-        """
-        try:
-            method, count, data = blob[0], int.from_bytes(blob[1:3]), blob[3:]
-            if method == _NONE:
-                return bytes(data), count
-            if method == _ZSTD_1:
-                return self._unzstd(data), count
-            if method == _LZ4:
-                return _lz4().decompress(data), count
-        except (zstandard.ZstdError, RuntimeError, IndexError, MemoryError) as error:
-            raise Unsound(None, f"the stored bytes cannot be decompressed ({error})") from error
-        raise Unsound(None, f"unknown compression method {blob[0]}")
-
-    def _compress(self, data: bytes) -> bytes:
-        if self._method == _LZ4:
-            return _lz4().compress(data)  # type: ignore[no-any-return]
-        make = self._compressors.pop() if self._compressors else None
-        make = make or self._compressor()
-        try:
-            return make.compress(data)
-        finally:
-            self._compressors.append(make)
-
-    def _compressor(self) -> zstandard.ZstdCompressor:
-        # The frame need not name its dictionary nor check its content: the blob's method byte and
-        # the chunk's digest do.
-        return zstandard.ZstdCompressor(
-            level=self._level, dict_data=_DICTIONARY, write_dict_id=False, write_checksum=False
-        )
-
-    def _unzstd(self, data: bytes) -> bytes:
-        make = self._decompressors.pop() if self._decompressors else None
-        make = make or zstandard.ZstdDecompressor(dict_data=_DICTIONARY)
-        try:
-            return make.decompress(data)
-        finally:
-            self._decompressors.append(make)
-
-
-def _lz4() -> Any:
-    import lz4.frame
-
-    return lz4.frame
+_DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
+"""What reading fails with if something else is there than was written."""
 
 
 # -- chunks ----------------------------------------------------------------------------------
@@ -126,7 +37,8 @@ def _lz4() -> Any:
 
 def chunk_row(chunk: Chunk, blobs: Blobs) -> ChunkRow:
     """The stored form of a chunk."""
-    return ChunkRow(chunk.no, chunk.digest, blobs.pack(chunk.plain, chunk.count))
+    blob = blobs.pack(chunk.plain, chunk.count, chunk.seal, chunk.digest)
+    return ChunkRow(chunk.no, chunk.digest, blob)
 
 
 def chunk_of(row: ChunkRow, blobs: Blobs) -> Chunk:
@@ -135,8 +47,9 @@ def chunk_of(row: ChunkRow, blobs: Blobs) -> Chunk:
     Raises:
         Unsound: if its bytes are not those that its digest was made from.
     """
-    data, count = blobs.unpack(row.blob)
-    chunk = Chunk(row.no, data, count)
+    data, count, seal = blobs.unpack(row.blob, row.digest)
+    proven = row.digest if seal.hides else None
+    chunk = Chunk(row.no, data, count, digest=proven, seal=seal)
     if chunk.digest != row.digest:
         raise Unsound(None, f"the digest of chunk {row.no} does not match its bytes")
     return chunk
@@ -210,7 +123,9 @@ class Record:
     """One checkpoint with its chunks, in the form in which it is stored.
 
     ``consumed`` are the digests of the parent's pending writes that this checkpoint's run loaded
-    or made; None if its writer could not tell, which stands for all of them.
+    or made; None if its writer could not tell, which stands for all of them. ``seal`` is what its
+    digest is made under. Under a key ``count`` says how often the head had moved by then, itself
+    included.
     """
 
     place: Place
@@ -222,9 +137,11 @@ class Record:
     metadata: Typed
     channels: tuple[Channel, ...]
     consumed: tuple[Digest, ...] | None
+    seal: Seal = PLAIN
+    count: int = 0
 
     def digest(self) -> Digest:
-        return digests.of_record(
+        return self.seal.of_record(
             self.place,
             self.id,
             self.parent,
@@ -232,8 +149,9 @@ class Record:
             self.schema_version,
             self.body,
             self.metadata,
-            (channel.digest() for channel in self.channels),
+            (channel.digest(self.seal) for channel in self.channels),
             self.consumed,
+            self.count,
         )
 
     def by_name(self) -> dict[str, Channel]:
@@ -250,12 +168,13 @@ class Record:
         return held + len(self.body.data) + len(self.metadata.data)
 
 
-def pack_record(record: Record, blobs: Blobs) -> bytes:
-    """The bytes of the `record` column: all but the ids, which stand in columns of their own."""
+def pack_record(record: Record, blobs: Blobs, digest: Digest) -> bytes:
+    """The bytes of the `record` column of a record with this digest: all but the ids, which stand
+    in columns of their own."""
     versions = [channel.version for channel in record.channels]
     plain = ormsgpack.packb(
         (
-            RECORD_FORMAT,
+            RECORD_FORMAT if record.count else 1,
             record.schema_version,
             record.parent_digest,
             (record.body.tag, record.body.data),
@@ -263,29 +182,33 @@ def pack_record(record: Record, blobs: Blobs) -> bytes:
             [_entry(channel) for channel in record.channels],
             versions,
             None if record.consumed is None else b"".join(record.consumed),
+            *((record.count,) if record.count else ()),
         )
     )
-    return blobs.pack(plain)
+    return blobs.pack(plain, seal=record.seal, digest=digest)
 
 
-def record_parts(blob: bytes, blobs: Blobs) -> tuple[Any, ...]:
-    """The fields of a `record` column.
+def record_parts(row: RecordRow, blobs: Blobs) -> tuple[Any, ...]:
+    """The fields of a row's `record` column.
 
     Raises:
         Unsound: if it cannot be read.
         EvolutionError: if it was written by a newer version of this library.
     """
-    data, _ = blobs.unpack(blob)
+    return _parts(blobs.unpack(row.record, row.digest))
+
+
+def _parts(unpacked: Unpacked) -> tuple[Any, ...]:
     try:
-        parts = ormsgpack.unpackb(data)
-        known = int(parts[0]) if isinstance(parts, list) and len(parts) == 8 else 0
+        parts = ormsgpack.unpackb(unpacked.data)
+        known = int(parts[0]) if isinstance(parts, list) and len(parts) >= 8 else 0
     except (ValueError, TypeError, IndexError) as error:
         raise Unsound(None, f"the record cannot be read ({error})") from error
     if known > RECORD_FORMAT:
         raise EvolutionError(f"record format {known} was written by a newer version")
-    if known != RECORD_FORMAT:
+    if len(parts) != {1: 8, 2: 9}.get(known):
         raise Unsound(None, "the record has no format that this library wrote")
-    return tuple(parts)
+    return tuple(parts) if known > 1 else (*parts, 0)
 
 
 def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs: Blobs) -> Record:
@@ -295,9 +218,12 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
         Unsound: if anything of it is missing or is not what was written.
         EvolutionError: if it was written by a newer version of this library.
     """
-    parts = record_parts(row.record, blobs)
+    unpacked = blobs.unpack(row.record, row.digest)
+    _check_tenant(place, unpacked.seal)
+    parts = _parts(unpacked)
     try:
-        _, schema_version, parent_digest, body, metadata, entries, versions, consumed = parts
+        _, schema_version, parent_digest, body, metadata, entries, versions, *rest = parts
+        consumed, count = rest
         by_name = {decoded(e[0]): v for e, v in zip(entries, versions, strict=True)}
         channels = _channels(entries, by_name.__getitem__, row.numbers, chunks)
         record = Record(
@@ -310,13 +236,20 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
             Typed(*metadata),
             channels,
             None if consumed is None else _split(consumed),
+            unpacked.seal,
+            count,
         )
         actual = record.digest()
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except _DAMAGE as error:
         raise Unsound(None, f"the record cannot be read ({error})") from error
     if actual != row.digest:
         raise Unsound(None, "the record's digest does not match its content")
     return record
+
+
+def _check_tenant(place: Place, seal: Seal) -> None:
+    if not seal.serves(place.thread.tenant):
+        raise Unsound(None, "it is under the key of another tenant")
 
 
 def channel_of_number(row: RecordRow, bad: set[int], blobs: Blobs) -> str | None:
@@ -326,12 +259,19 @@ def channel_of_number(row: RecordRow, bad: set[int], blobs: Blobs) -> str | None
 
 
 def channels_present(row: RecordRow, blobs: Blobs) -> dict[str, tuple[int, ...]]:
-    """The channels that a stored record holds a value of, with their chunk numbers."""
+    """The channels that a stored record holds a value of, with their chunk numbers.
+
+    Raises:
+        Unsound: if they cannot be read. Nothing proves them here.
+    """
     out, at = {}, 0
-    for entry in record_parts(row.record, blobs)[5]:
-        n = _count(entry)
-        out[decoded(entry[0])] = row.numbers[at : at + n]
-        at += n
+    try:
+        for entry in record_parts(row, blobs)[5]:
+            n = _count(entry)
+            out[decoded(entry[0])] = row.numbers[at : at + n]
+            at += n
+    except _DAMAGE as error:
+        raise Unsound(None, f"the manifest cannot be read ({error})") from error
     return out
 
 
@@ -358,11 +298,11 @@ def slot_name(slot: int) -> str:
     return str(min(slot, 0))
 
 
-def pack_batch(place: Place, batch: Batch, blobs: Blobs) -> WriteRow:
-    """The stored form of a batch."""
+def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow:
+    """The stored form of a batch under a seal."""
     content = ormsgpack.packb([_entry(write) for write in batch.writes])
     chunk_digests = [p.chunk.digest for write in batch.writes for p in write.pieces]
-    mark = digests.of_write(
+    mark = seal.of_write(
         place, batch.id, batch.task, batch.path, slot_name(batch.slot), content, chunk_digests
     )
     return WriteRow(
@@ -372,7 +312,7 @@ def pack_batch(place: Place, batch: Batch, blobs: Blobs) -> WriteRow:
         batch.path,
         len(batch.writes),
         mark,
-        blobs.pack(content),
+        blobs.pack(content, seal=seal, digest=mark),
         numbers_of(batch.writes),
     )
 
@@ -383,14 +323,15 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     Raises:
         Unsound: if anything of it is missing or is not what was written.
     """
-    content, _ = blobs.unpack(row.blob)
+    content, _, seal = blobs.unpack(row.blob, row.digest)
+    _check_tenant(place, seal)
     try:
         entries = ormsgpack.unpackb(content)
         writes = _channels(entries, lambda _: None, row.numbers, chunks)
-    except (ValueError, TypeError, IndexError, KeyError) as error:
+    except _DAMAGE as error:
         raise Unsound(None, f"writes of task {row.task} cannot be read ({error})") from error
     chunk_digests = [p.chunk.digest for write in writes for p in write.pieces]
-    mark = digests.of_write(
+    mark = seal.of_write(
         place, row.id, row.task, row.path, slot_name(row.slot), content, chunk_digests
     )
     if mark != row.digest:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..words import Digest
-from . import digest as digests
+from .digest import PLAIN, Seal
 
 FAN_OUT = 8
 """Trailing chunks of one size that are joined to one of the next."""
@@ -23,12 +23,13 @@ LARGEST_BYTES = 256 * 1024
 class Chunk:
     """A run of serialized items within one process: its bytes, and what is known of them.
 
+    `seal` is what its digest was made under.
     `prints` are the items' fingerprints, `items` the decoded items (never handed out). Either may
     come from decoding, and then holds for the serializer that did it (`reader`) alone: another one
     may read another value from the same bytes.
     """
 
-    __slots__ = ("count", "digest", "items", "no", "plain", "prints", "reader")
+    __slots__ = ("count", "digest", "items", "no", "plain", "prints", "reader", "seal")
 
     def __init__(
         self,
@@ -37,12 +38,14 @@ class Chunk:
         count: int,
         prints: tuple[bytes, ...] | None = None,
         digest: Digest | None = None,
+        seal: Seal = PLAIN,
     ) -> None:
         self.no = no
         self.plain = plain
         self.count = count
         self.prints = prints
-        self.digest: Digest = digest or digests.of_bytes(plain)
+        self.digest: Digest = digest or seal.of_bytes(plain)
+        self.seal = seal
         self.items: list[Any] | None = None
         self.reader: Any = None
 

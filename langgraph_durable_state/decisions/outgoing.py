@@ -6,8 +6,8 @@ there, the spell's token, the digest of the head that it advanced, and its numbe
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 import ormsgpack
 
@@ -16,7 +16,8 @@ from ..words import ChunkRow, Claim, Digest, Entry, Place, Put, PutWrites, Threa
 from . import keys
 from .codec import Unsound
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 lacks the signature, and is what has none."""
 
 ADVANCED = b"h"
 """It advanced a head of known digest."""
@@ -31,13 +32,15 @@ WRITES = b"w"
 NEVER: Digest = b"\xff" * 16
 """The digest of no checkpoint: a put that expects it is kept beside the head."""
 
+Item = TypeVar("Item")
+
 _TOKEN = 16
 _DIGEST = 16
 _NUMBER = 1 + _TOKEN + 16
 _TIME = _NUMBER + 16
 _PREFIX = _TIME + 16
 
-_DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
+DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
 """What reading fails with if something else is there than was written."""
 
 _CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
@@ -46,7 +49,8 @@ _CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
 def pack_item(item: Put | PutWrites) -> bytes:
     """The bytes of an item."""
     fields = _put(item) if isinstance(item, Put) else _writes(item)
-    return ormsgpack.packb((FORMAT, _thread(item.place.thread), item.place.ns, item.id, *fields))
+    known = FORMAT if isinstance(item, Put) and item.seal else 1
+    return ormsgpack.packb((known, _thread(item.place.thread), item.place.ns, item.id, *fields))
 
 
 def _put(put: Put) -> tuple[Any, ...]:
@@ -62,6 +66,7 @@ def _put(put: Put) -> tuple[Any, ...]:
         put.base,
         None if put.base_numbers is None else keys.packed(put.base_numbers),
         b"".join(put.consumed),
+        *((put.seal,) if put.seal else ()),
     )
 
 
@@ -102,11 +107,17 @@ def read_entry(data: bytes) -> Entry:
         names, ns, id, *fields = rest
         place = Place(_read_thread(*names), ns)
         if kind == WRITES:
-            return Entry(replace(_read_writes(place, id, *fields), spell=token), token, number)
-        put = _decided(replace(_read_put(place, id, *fields), spell=token), kind, before)
-    except _DAMAGE as error:
+            writes = _checked(_read_writes(place, id, *fields))
+            return Entry(replace(writes, spell=token), token, number)
+        put = _decided(replace(_checked(_read_put(place, id, *fields)), spell=token), kind, before)
+    except DAMAGE as error:
         raise Unsound(None, f"an outbox entry cannot be read ({error})") from error
     return Entry(put, token, number, kind in _CLAIMS, refused=kind == REFUSED)
+
+
+def repacked(data: bytes, item: Put | PutWrites) -> bytes:
+    """The stored bytes of an entry with another item in it, decided as it was."""
+    return data[:_PREFIX] + pack_item(item)
 
 
 def _decided(put: Put, kind: bytes, before: bytes) -> Put:
@@ -131,7 +142,9 @@ def renumbered(put: Put, numbers: tuple[int, ...]) -> Put:
 
 
 def _read_put(place: Place, id: str, *fields: Any) -> Put:
-    parent, digest, record, metadata, numbers, chunks, size, refers, base, before, made = fields
+    parent, digest, record, metadata, numbers, chunks, size, refers, base, *rest = fields
+    before, made, seal = (*rest, b"")[:3]
+    made, seal = b"".join((made,)), b"".join((seal,))  # nothing but bytes
     return Put(
         place,
         id,
@@ -149,6 +162,7 @@ def _read_put(place: Place, id: str, *fields: Any) -> Put:
         False,
         None if before is None else keys.unpacked(before),
         consumed=tuple(made[i : i + _DIGEST] for i in range(0, len(made), _DIGEST)),
+        seal=seal,
     )
 
 
@@ -179,6 +193,16 @@ def pack_write(row: WriteRow, chunks: tuple[ChunkRow, ...]) -> bytes:
     return row.digest + ormsgpack.packb(fields)
 
 
+def damaged_write(name: bytes, data: bytes) -> WriteRow | None:
+    """A row of pending writes that cannot be read, as one that nothing proves; None if not even
+    its name can be."""
+    try:
+        id, task, slot = (part.decode() for part in name.split(b"\x00"))
+        return WriteRow(id, task, int(slot), "", 0, b"", b"", ())
+    except DAMAGE:
+        return None
+
+
 def read_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]]:
     """The inverse of `write_field` and `pack_write`.
 
@@ -189,6 +213,35 @@ def read_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]
         id, task, slot = (part.decode() for part in name.split(b"\x00"))
         path, n, blob, numbers, chunks = ormsgpack.unpackb(data[16:])
         row = WriteRow(id, task, int(slot), path, n, data[:16], blob, keys.unpacked(numbers))
-        return row, _read_chunks(chunks)
-    except _DAMAGE as error:
+        return _checked(row), _checked(_read_chunks(chunks))
+    except DAMAGE as error:
         raise Unsound(None, f"a hot write cannot be read ({error})") from error
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bytes": (bytes,),
+    "Digest": (bytes,),
+    "int": (int,),
+    "str | None": (str, type(None)),
+}
+"""What a field may hold, by what it is annotated with."""
+
+
+def _checked(item: Item) -> Item:
+    """`item`, if each of its fields holds what it should: msgpack takes anything for anything.
+
+    Raises:
+        TypeError: if one does not.
+    """
+    if isinstance(item, tuple):
+        for part in item:
+            _checked(part)
+    elif is_dataclass(item):
+        for field in fields(item):
+            held, kinds = getattr(item, field.name), _KINDS.get(str(field.type))
+            if kinds is not None and not isinstance(held, kinds):
+                raise TypeError(f"{field.name} is of type {type(held).__name__}")
+            if isinstance(held, (tuple, Place)):
+                _checked(held)
+    return item

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from ..errors import UsageError
@@ -25,10 +26,17 @@ _spelled = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MARK = "\U0010ffff"
 
 
-def of_metadata(metadata: Mapping[str, Any]) -> str:
-    """The JSON text to store beside a checkpoint; values that JSON cannot express are left out."""
+LANGGRAPHS = frozenset({"source", "step", "parents", "run_id"})
+"""LangGraph's own metadata keys: what stands in clear where all else is encrypted."""
+
+
+def of_metadata(metadata: Mapping[str, Any], clear: frozenset[str] | None = None) -> str:
+    """The JSON text to store beside a checkpoint; values that JSON cannot express are left out,
+    and so is what is not under one of the keys `clear`, unless that is None."""
     shown = {}
     for key, value in metadata.items():
+        if clear is not None and key not in clear:
+            continue
         try:
             shown[_text(str(key))] = _json(value)
         except TypeError:
@@ -36,14 +44,20 @@ def of_metadata(metadata: Mapping[str, Any]) -> str:
     return _spelled(shown)
 
 
-def of_filter(wanted: Mapping[str, Any]) -> dict[str, str]:
+def of_filter(wanted: Mapping[str, Any], clear: frozenset[str] | None = None) -> dict[str, str]:
     """The JSON text that each key of a metadata filter must equal.
 
     Raises:
-        UsageError: if a value cannot be compared as JSON.
+        UsageError: if a value cannot be compared as JSON, or is encrypted, being under none of the
+            keys `clear`.
     """
     found = {}
     for key, value in wanted.items():
+        if clear is not None and key not in clear:
+            raise UsageError(
+                f"metadata filter {key!r}: its values are encrypted, and nobody can search them; "
+                "to have them in clear from now on, name it in clear_metadata"
+            )
         try:
             found[_text(str(key))] = json.dumps(_json(value), ensure_ascii=False)
         except TypeError:
@@ -73,3 +87,16 @@ def _text(text: str) -> str:
     if len(text) > _LONGEST:
         return f"{_MARK}sha256:{hashlib.sha256(encoded(text)).hexdigest()}"
     return escape_text(text, nul=True)
+
+
+def typed(text: str) -> Any:
+    """A JSON text so that only what jsonb holds equal is equal."""
+    return _typed(json.loads(text, parse_int=Decimal, parse_float=Decimal))
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return "object", {key: _typed(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return "array", [_typed(part) for part in value]
+    return type(value).__name__, value

@@ -11,22 +11,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..words import Digest, Place, RecordRow, Thread, WriteRow
-from . import codec
+from . import codec, heads
 from .codec import Batch, Blobs, Record
+from .digest import Seal
 
 
 @dataclass
 class Rechained:
-    """The new digests so far, by the old ones."""
+    """The new digests so far, which are made under `seal`, by the old ones."""
 
     target: Thread
     blobs: Blobs
+    seal: Seal
     records: dict[Digest, Digest] = field(default_factory=dict)
     writes: dict[Digest, Digest] = field(default_factory=dict)
 
     def batch(self, ns: str, row: WriteRow, batch: Batch) -> WriteRow:
         """A verified write batch as a row of the target."""
-        made = codec.pack_batch(Place(self.target, ns), batch, self.blobs)
+        made = codec.pack_batch(Place(self.target, ns), batch, self.blobs, self.seal)
         self.writes[row.digest] = made.digest
         return made
 
@@ -38,10 +40,16 @@ class Rechained:
             place=Place(self.target, record.place.ns),
             parent_digest=self.records.get(record.parent_digest, record.parent_digest),
             consumed=None if consumed is None else self._renamed(consumed),
+            seal=self.seal,
         )
         digest = made.digest()
         self.records[row.digest] = digest
-        return replace(row, digest=digest, record=codec.pack_record(made, self.blobs))
+        return replace(row, digest=digest, record=codec.pack_record(made, self.blobs, digest))
+
+    def signed(self, row: RecordRow, record: Record) -> bytes:
+        """What signs a row of the target as a head; `record` is what it was made from."""
+        place = Place(self.target, row.ns)
+        return heads.signature(self.seal, place, row.id, row.digest, record.count)
 
     def _renamed(self, consumed: Iterable[Digest]) -> tuple[Digest, ...]:
         return tuple(self.writes.get(mark, mark) for mark in consumed)

@@ -1,14 +1,19 @@
 """Finds what a serializer would lose: which value, where, and why.
 
 "Comes back as it was" means the same type and content, with three tolerances that LangGraph
-users live with: a tuple comes back as a list, a subclass of a plain type as that type, and an
-exception stored under `__error__` as its text.
+users live with: a tuple comes back as a list, a subclass of a plain type as that type (and bytes
+that can change, inside a container, as bytes), and an exception stored under `__error__` as its
+text.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 _PLAIN = (str, int, float, bytes, bytearray, list, dict, tuple)
@@ -57,11 +62,26 @@ def unserializable(
     return path, f"{type(value).__name__} cannot be serialized in its container"
 
 
+def instance(value: Any, module: str, name: str, path: str = "") -> str | None:
+    """The path of the first part of `value` that is of this class; None if there is none."""
+    kind = type(value)
+    if (kind.__module__, kind.__name__) == (module, name):
+        return path
+    parts = (instance(part, module, name, path + at) for at, part in _parts(value))
+    return next((found for found in parts if found is not None), None)
+
+
 def _came_back(before: Any, after: Any) -> str:
     names = type(before).__name__, type(after).__name__
+    if isinstance(before, datetime) and isinstance(after, datetime):
+        return f"datetime would come back with {_clock(after)} instead of {_clock(before)}"
     if names[0] == names[1]:
         return f"{names[0]} would not come back as it was"
     return f"{names[0]} would come back as {names[1]}"
+
+
+def _clock(at: datetime) -> str:
+    return f"{at.tzinfo!r}" + (", fold=1" if at.fold else "")
 
 
 def _first(found: Iterator[tuple[str, str] | None]) -> tuple[str, str] | None:
@@ -73,22 +93,49 @@ def _fields(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, type):
         return None
     if hasattr(value, "model_dump") and hasattr(value, "__pydantic_fields_set__"):
-        return {**value.__dict__, **(getattr(value, "__pydantic_extra__", None) or {})}
+        extra = getattr(value, "__pydantic_extra__", None) or {}
+        private = getattr(value, "__pydantic_private__", None) or {}
+        # One that is only itself, a client or a lock, is made anew by the class, and is no content.
+        told = {k: v for k, v in private.items() if _of(type(v), "__eq__") != object.__eq__}
+        return {**_kept(value), **extra, **told}
     if dataclasses.is_dataclass(value):
         # A field may be unset (init=False, or slots): then both sides must lack it.
         names = (f.name for f in dataclasses.fields(value))
-        return {n: getattr(value, n) for n in names if hasattr(value, n)}
+        return {n: getattr(value, n) for n in names if hasattr(value, n)} | _kept(value)
     return None
 
 
+def _kept(value: Any) -> dict[str, Any]:
+    """What an object holds in its dict, but what it worked out from that."""
+    held = getattr(value, "__dict__", {})
+    kind = type(value)
+    return {k: v for k, v in held.items() if not isinstance(_of(kind, k), cached_property)}
+
+
+def _of(kind: type, name: str) -> Any:
+    return next((of.__dict__[name] for of in kind.__mro__ if name in of.__dict__), None)
+
+
 def _equal(before: Any, after: Any) -> bool:
-    if isinstance(before, float) and before != before:  # NaN
-        return bool(after != after)
-    try:
-        return before is after or bool(before == after)
-    except ValueError:  # an array compares element by element
+    told = _IDENTITY.get(type(before))
+    if told is not None:
+        return bool(told(before) == told(after))
+    if hasattr(before, "dtype") and hasattr(before, "tobytes"):  # compared element by element
         same_make = (before.dtype, before.shape) == (after.dtype, after.shape)
         return same_make and bool(before.tobytes() == after.tobytes())
+    try:
+        return before is after or bool(before == after) or (before != before and after != after)
+    except Exception:  # nobody can tell
+        return False
+
+
+_IDENTITY: Mapping[type, Callable[[Any], Any]] = {
+    float: repr,
+    Decimal: Decimal.as_tuple,
+    datetime: lambda at: (at.isoformat(), at.fold, repr(at.tzinfo)),
+    deque: lambda items: (items.maxlen, list(items)),
+}
+"""What tells values apart that ``==`` takes for the same, or the same that it takes for two."""
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -8,38 +8,45 @@ decoded again and compared before anything is written.
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import ormsgpack
 import xxhash
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR
 
 from ..errors import ValueRefusedError
 from ..words import Typed
-from . import escape, refusal
+from . import escape, refusal, reviving
 from .copying import MESSAGES
+from .redaction import Screen
 
 Verify = Literal["off", "warn", "raise"]
+OnUnknownClass = Literal["raise", "raw"]
 
 _STRICT = (
-    ormsgpack.OPT_NON_STR_KEYS
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
     | ormsgpack.OPT_PASSTHROUGH_ENUM
     | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
+_PLAIN_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
 _ESCAPED = "escaped:"
 _SEED = int.from_bytes(os.urandom(7))
 _MESSAGE_SEED = _SEED + 1
 _NOT_MSGPACK = (type(None), bytes, bytearray)
 
 _REMEDY = "convert it, with model_dump() say; verify_round_trip='warn' stores it nevertheless"
+_ALLOW = "name its class in allow=[…], or convert it, with model_dump() say"
 
 logger = logging.getLogger("langgraph_durable_state")
 
@@ -54,7 +61,25 @@ def plain(value: Any) -> bytes | None:
     try:
         return ormsgpack.packb(value, option=_STRICT)
     except (TypeError, ValueError):
+        pass
+    try:
+        packed = ormsgpack.packb(value, option=_STRICT | ormsgpack.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):
         return None
+    # The encoder makes texts of UUIDs, dates and enums that are keys, and says nothing.
+    return packed if _has_plain_keys(value) else None
+
+
+def _has_plain_keys(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain_key, value)) and all(map(_has_plain_keys, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_has_plain_keys, value))
+
+
+def _is_plain_key(key: Any) -> bool:
+    if type(key) is tuple:
+        return all(map(_is_plain_key, key))
+    return type(key) in _PLAIN_KEYS
 
 
 def fingerprint(item: Any) -> bytes | None:
@@ -111,15 +136,28 @@ class Serializer:
         verify: what to do with a value that would not come back as it was: refuse it
             (``"raise"``), log it (``"warn"``), or not look (``"off"``).
         max_bytes: refuse a value larger than this once serialized; None for no limit.
+        unknown: what to do with a stored object of LangGraph's serializer whose class is not
+            allowed, is gone, or does not take what was stored: refuse to read it (``"raise"``),
+            or give what was stored of it and note that (``"raw"``; see `reviving.noted`).
+        screen: what values go through first, by whoever takes them apart; None for nothing.
     """
 
     def __init__(
-        self, serde: SerializerProtocol, verify: Verify = "raise", max_bytes: int | None = None
+        self,
+        serde: SerializerProtocol,
+        verify: Verify = "raise",
+        max_bytes: int | None = None,
+        unknown: OnUnknownClass = "raise",
+        screen: Screen | None = None,
     ) -> None:
         self.serde = serde
+        self.screen = screen
         self.transparent = is_transparent(serde)
+        self.lenient = unknown == "raw"
         self._verify = verify
         self._max_bytes = max_bytes
+        self._theirs = reviving.readable(serde)
+        self._allowed = reviving.allowed_by(self._theirs) if self._theirs is not None else None
 
     def dumps(self, value: Any, where: str, *, lossy: bool = False) -> Typed:
         """`value` as bytes.
@@ -157,8 +195,12 @@ class Serializer:
         Raises:
             ValueRefusedError: if it cannot be serialized; nothing was written.
         """
+        if self.screen is not None:  # what cannot be stored may still be taken out of it
+            with suppress(Exception):
+                return copy.deepcopy(value)
         typed = self.dumps(value, f"channel {channel!r}", lossy=channel == ERROR)
-        return self.loads(typed.tag, typed.data)
+        back, missed = self._read(typed.tag, typed.data)
+        return copy.deepcopy(value) if missed else back
 
     def copied_checkpoint(self, checkpoint: Any) -> Any:
         """A checkpoint whose values are copies that their owner cannot change.
@@ -170,10 +212,33 @@ class Serializer:
         return {**checkpoint, "channel_values": {k: self.copied(v, k) for k, v in values.items()}}
 
     def loads(self, tag: str, data: bytes) -> Any:
-        """The value of these bytes; whatever the serializer raises."""
+        """The value of these bytes; whatever the serializer raises.
+
+        Raises:
+            Unknown: for an object whose class is not known here, unless that is to be noted only.
+        """
+        value, missed = self._read(tag, data)
+        if missed:
+            if not self.lenient:
+                raise reviving.Unknown(missed)
+            reviving.note(missed)
+        return value
+
+    def _read(self, tag: str, data: bytes) -> tuple[Any, Sequence[reviving.Missed]]:
+        """The value of these bytes, and which objects in it could not be made again."""
         if tag.startswith(_ESCAPED):
-            return escape.unescaped(self.serde.loads_typed((tag[len(_ESCAPED) :], data)))
-        return self.serde.loads_typed((tag, data))
+            value, missed = self._read(tag[len(_ESCAPED) :], data)
+            return escape.unescaped(value), missed
+        if self._theirs is None or self._allowed is None:
+            return self.serde.loads_typed((tag, data)), ()
+        if self._theirs is not self.serde and "+" in tag:
+            assert isinstance(self.serde, EncryptedSerializer)
+            tag, cipher = tag.split("+", 1)
+            data = self.serde.cipher.decrypt(cipher, data)
+        if tag != "msgpack":
+            return self._theirs.loads_typed((tag, data)), ()
+        reviver = reviving.Reviver(self._allowed, self._theirs._unpack_ext_hook)
+        return reviver.read(data), reviver.missed
 
     def _typed(self, value: Any, where: str, proven: bool) -> Typed:
         """The bytes of a value, in the escaped spelling if only that comes back."""
@@ -193,10 +258,11 @@ class Serializer:
         spelled = self._spelled(value)
         if spelled is not None:
             return spelled
+        path, reason, remedy = lost
         if self._verify == "warn":
-            logger.warning("%s: %s", _at(where, lost[0]), lost[1])
+            logger.warning("%s: %s", _at(where, path), reason)
             return typed
-        raise ValueRefusedError(_at(where, lost[0]), f"{lost[1]} ({_REMEDY})")
+        raise ValueRefusedError(_at(where, path), f"{reason} ({remedy})")
 
     def _spelled(self, value: Any) -> Typed | None:
         """The escaped spelling, if it comes back as `value`."""
@@ -207,12 +273,23 @@ class Serializer:
         spelled = Typed(_ESCAPED + typed.tag, typed.data)
         return spelled if self._lost(value, spelled) is None else None
 
-    def _lost(self, value: Any, typed: Typed) -> tuple[str, str] | None:
+    def _lost(self, value: Any, typed: Typed) -> tuple[str, str, str] | None:
+        """Where a value would not come back from these bytes, why, and what to do; None if it
+        would."""
         try:
-            after = self.loads(typed.tag, typed.data)
+            after, missed = self._read(typed.tag, typed.data)
         except Exception as error:
-            return "", f"{type(value).__name__} cannot be read back ({error})"
-        return refusal.difference(value, after)
+            return "", f"{type(value).__name__} cannot be read back ({error})", _REMEDY
+        first = next((each for each in missed if each.barred), None)
+        found = refusal.difference(value, after)
+        if found is not None and first is None:
+            return *found, _REMEDY
+        if not missed:
+            return None
+        first = first or missed[0]
+        path = refusal.instance(value, first.module, first.name) or ""
+        reason = f"{first.name} would not come back: {first}"
+        return path, reason, _ALLOW if first.barred else _REMEDY
 
     def _sized(self, typed: Typed, where: str) -> Typed:
         self.check_size(len(typed.data), where)

@@ -10,14 +10,22 @@ from typing import Any
 from ..errors import DurableStateError
 from ..health import Health, TierHealth, Waits
 from ..ports import Commits, Durable, Hot, Outbox
+from ..protocols.anchoring import Anchors
 from ..protocols.arbiter import Arbiter
+from ..protocols.attesting import Attestor
 from ..protocols.behind import Behind
+from ..protocols.chronicle import Chronicle
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.recovering import Recovery
+from ..protocols.rekeying import Rekeyer
+from ..protocols.scrub import Scrubber
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
+from ..protocols.telling import Teller
 from ..protocols.upkeep import Upkeep
+from ..protocols.vault import Vault
 from ..protocols.writer import Writer
 from ..settings import Settings
 from ..tiers.outbox import RedisOutbox
@@ -50,6 +58,13 @@ class Driver:
         engine, writer, upkeep: read, write and tidy up through this face's tiers.
         arbiter, flusher: compare the tiers, and bring one up to the other.
         leasing: takes and keeps leases.
+        chronicle, recovery, teller: write down what happened, find what is to be served where
+            something is damaged, and tell of it.
+        vault: finds and makes data keys.
+        anchors: sign heads, and tell those that were moved.
+        attestor: compares heads with what is kept outside.
+        scrubber: checks what is stored, and restores it.
+        rekeyer: brings threads under the current keys.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
     """
@@ -68,14 +83,23 @@ class Driver:
         self.outbox = outbox
         self.copies = copies = Copies(hot, shared)
         self.arbiter = Arbiter(shared, durable, outbox)
-        self.flusher = Settler(shared, durable, outbox, self.arbiter)
+        self.anchors = anchors = Anchors(shared, durable, hot)
+        self.flusher = Settler(shared, durable, outbox, self.arbiter, anchors)
         self.leasing = Leasing(shared, durable, outbox)
         behind = None
         if outbox is not None:
-            behind = Behind(shared, durable, outbox, self.arbiter, self.flusher)
-        self.engine = Engine(shared, durable, copies, self.arbiter, self.flusher)
-        self.writer = Writer(shared, durable, commits, copies, behind, self.flusher)
-        self.upkeep = Upkeep(durable, copies, self.flusher, shared.blobs)
+            behind = Behind(shared, durable, outbox, self.arbiter, self.flusher, anchors)
+        self.chronicle = Chronicle(durable)
+        self.recovery = Recovery(shared, durable, copies, self.arbiter, outbox)
+        self.teller = Teller(shared, self.recovery, self.chronicle)
+        self.vault = vault = Vault(shared.blobs.keys, durable)
+        settler, told, kept = self.flusher, (self.recovery, self.teller), (vault, anchors)
+        self.engine = Engine(shared, durable, copies, self.arbiter, settler, *told, *kept)
+        self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept)
+        self.attestor = Attestor(shared, durable, anchors)
+        self.scrubber = Scrubber(shared, durable, outbox, vault, self.attestor)
+        self.rekeyer = Rekeyer(shared, durable, outbox, settler, vault, anchors)
+        self.upkeep = Upkeep(durable, copies, settler, shared.blobs, *kept)
         self.close = close
         self._shared = shared
         self._hot = hot

@@ -15,6 +15,8 @@ logger = logging.getLogger("langgraph_durable_state")
 
 _LEVELS: dict[Kind, int] = {
     "state_lost": logging.ERROR,
+    "fell_back": logging.ERROR,
+    "damaged": logging.ERROR,
     "hot_discarded": logging.INFO,
     "queued": logging.DEBUG,  # one per checkpoint for as long as the outage lasts
 }
@@ -67,6 +69,14 @@ class EventLog:
         logger.log(_LEVELS.get(kind, logging.WARNING), "%s", event)
         if self._observer is not None:
             self._tell(self._observer, event)
+
+    def unknown_class(self, place: Place, checkpoint: str, detail: str) -> None:
+        """A stored object was read as raw data."""
+        self.emit("unknown_class", detail, place=place, checkpoint=checkpoint)
+
+    def secret_seen(self, detail: str) -> None:
+        """What is about to be stored looks like a credential."""
+        self.emit("secret_seen", detail)
 
     def _tell(self, observer: Observer, event: Event) -> None:
         try:

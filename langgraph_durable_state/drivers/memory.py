@@ -31,18 +31,22 @@ from ..words import (
     Put,
     PutWrites,
     RecordRow,
+    Rewritten,
     Stored,
     Thread,
     Waiting,
     WriteRow,
 )
+from .memory_events import MemoryEvents
+from .memory_keys import MemoryKeys
 from .memory_leases import MemoryLeases
+from .memory_scrub import MemoryScrub
 from .memory_world import Change, Checkpoint, Ids, Rows, World, matches
 
 _NO_HEAD = Head("", 0, b"")
 
 
-class MemoryDurable(MemoryLeases):
+class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
     """Implements `Durable`."""
 
     def __init__(self, world: World) -> None:
@@ -157,7 +161,7 @@ class MemoryDurable(MemoryLeases):
     def _win(self, put: Put, held: Head | None) -> int:
         rows = self._world.rows(put.place.thread)
         seq = 1 + (held.seq if held else rows.last(put.place.ns))
-        rows.heads[put.place.ns] = Head(put.id, seq, put.digest)
+        rows.heads[put.place.ns] = Head(put.id, seq, put.digest, put.seal)
         rows.checkpoints[put.place.ns, put.id] = _checkpoint(put, seq, refused=False)
         if held is None and rows.thread is None:
             rows.thread = put.place.thread
@@ -235,8 +239,11 @@ class MemoryDurable(MemoryLeases):
             head = Head(id, stored.row.seq, stored.row.digest) if stored else None
         ahead = rows.ahead.get(place.ns)
         if head is None:
-            marked = ahead is not None and id is None
-            return Found(_NO_HEAD, None, (), {}, (), ahead) if marked else None
+            if id is not None:
+                return None
+            if ahead is not None:
+                return Found(_NO_HEAD, None, (), {}, (), ahead)
+            return _beheaded(rows, place.ns)
         row = stored.row if stored else _bare(place, head)
         withheld = stored is not None and _withheld(stored, held, most)
         writes = rows.writes_of(place.ns, head.id)
@@ -309,6 +316,7 @@ class MemoryDurable(MemoryLeases):
     async def delete_thread(self, thread: Thread) -> dict[str, bool]:
         async with Change(self._world, "delete_thread"):
             gone = self._world.threads.pop(thread.key, Rows())
+            self._world.quarantine.pop(thread.key, None)
             names = {*gone.heads, *gone.ahead, *(ns for ns, _ in gone.checkpoints)}
             return {ns: ns in gone.ahead for ns in names}
 
@@ -323,13 +331,27 @@ class MemoryDurable(MemoryLeases):
             if any(matches(stored.meta, one) for one in wanted)
         ]
 
-    async def remove(self, thread: Thread, doomed: Sequence[Ids]) -> bool:
+    async def sign_head(self, place: Place, digest: Digest, seal: bytes) -> bool:
+        async with Change(self._world, "sign_head"):
+            heads = self._world.rows(place.thread).heads
+            head = heads.get(place.ns)
+            if head is None or head.digest != digest:
+                return False
+            heads[place.ns] = replace(head, seal=seal)
+            return True
+
+    async def remove(
+        self,
+        thread: Thread,
+        doomed: Sequence[Ids],
+        seals: Mapping[Digest, bytes] = MappingProxyType({}),
+    ) -> bool:
         async with Change(self._world, "remove"):
             rows = self._world.rows(thread)
             if rows.ahead:
                 return False
             rows.remove(doomed)
-            rows.settle()
+            rows.settle(seals)
             rows.sweep()
             if not rows.checkpoints:
                 rows.thread = None
@@ -343,6 +365,30 @@ class MemoryDurable(MemoryLeases):
             rows.remove({c for c in rows.checkpoints if c[0] in heads} - set(kept))
             rows.sweep()
             return True
+
+    async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
+        async with Change(self._world, "rewrite"):
+            return self._rewrite(self._world.rows(thread), heads, rows)
+
+    def _rewrite(self, of: Rows, heads: Mapping[str, Head], rows: Rewritten) -> bool:
+        given = {(row.ns, row.id): old for old, row, _ in rows.records}
+        there = {ids: stored.row.digest for ids, stored in of.checkpoints.items()}
+        if of.ahead or not self.unmoved(of.heads, heads) or given != there:
+            return False
+        of.require_free(rows.chunks)
+        of.add_chunks(rows.chunks)
+        for _, row, meta in rows.records:
+            stored = of.checkpoints[row.ns, row.id]
+            new = replace(stored.row, digest=row.digest, record=row.record, numbers=row.numbers)
+            of.checkpoints[row.ns, row.id] = replace(stored, row=new, meta=meta)
+        for old, ns, write in rows.writes:
+            key = (ns, write.id, write.task, write.slot)
+            if key in of.writes and of.writes[key].digest == old:
+                of.writes[key] = replace(write, slot=of.writes[key].slot)
+        for ns, head in rows.heads.items():
+            of.heads[ns] = replace(of.heads[ns], digest=head.digest, seal=head.seal)
+        of.sweep()
+        return True
 
     def unmoved(self, now: Mapping[str, Head], then: Mapping[str, Head]) -> bool:
         return {n: h.digest for n, h in now.items()} == {n: h.digest for n, h in then.items()}
@@ -412,6 +458,17 @@ class MemoryDurable(MemoryLeases):
         ]
         return found[:limit]
 
+    async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
+        async with Change(self._world, "move_head"):
+            rows = self._world.rows(place.thread)
+            head, stored = rows.heads.get(place.ns), rows.checkpoints.get((place.ns, to.id))
+            there = head.digest if head is not None else b""
+            if _digest(stored) != to.digest or there != expected or place.ns in rows.ahead:
+                return False
+            seq = head.seq if head is not None else rows.last(place.ns)
+            rows.heads[place.ns] = Head(to.id, seq, to.digest)
+            return True
+
     # -- copying -----------------------------------------------------------------------------
 
     async def copy(
@@ -421,9 +478,11 @@ class MemoryDurable(MemoryLeases):
         rows: Sequence[RecordRow],
         writes: Sequence[tuple[str, WriteRow]],
         heads: Sequence[Ids],
+        seals: Sequence[bytes] = (),
     ) -> None:
         async with Change(self._world, "copy"):
             old, new = self._world.rows(source), self._world.rows(target)
+            new.copying = not new.heads
             numbers = _numbers([*rows, *(w for _, w in writes)])
             new.add_chunks(old.chunks[no] for no in sorted(numbers & old.chunks.keys()))
             for row in rows:
@@ -434,10 +493,12 @@ class MemoryDurable(MemoryLeases):
                 new.writes.setdefault((ns, write.id, write.task, write.slot), write)
             if heads and new.thread is None:
                 new.thread = target
-            for ns, id in heads:
+            for (ns, id), seal in zip(heads, seals or [b""] * len(heads), strict=True):
                 if (ns, id) in new.checkpoints:
                     digest = new.checkpoints[ns, id].row.digest
-                    new.heads.setdefault(ns, Head(id, new.last(ns), digest))
+                    new.heads.setdefault(ns, Head(id, new.last(ns), digest, seal))
+            if heads:
+                new.copying = len(new.heads) != len(heads)
 
 
 class MemoryCommits:
@@ -465,13 +526,21 @@ def _digest(stored: Checkpoint | None) -> Digest | None:
     return stored.row.digest if stored is not None else None
 
 
+def _beheaded(rows: Rows, ns: str) -> Found | None:
+    """What is left of a namespace without a head; that of a thread being copied comes last."""
+    newest = None if rows.copying else rows.newest(ns)
+    if newest is None:
+        return None
+    return Found(Head(newest.id, newest.seq, newest.digest), None, (), {}, (), lost=True)
+
+
 def _bare(place: Place, head: Head) -> RecordRow:
     """A head without its record."""
     return RecordRow(place.ns, head.id, None, head.seq, head.digest, b"", ())
 
 
 def _withheld(stored: Checkpoint, held: Digest, most: int | None) -> bool:
-    return stored.row.digest == held or (most is not None and stored.size > most)
+    return (bool(held) and stored.row.digest == held) or (most is not None and stored.size > most)
 
 
 def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:

@@ -60,6 +60,23 @@ class MemoryHot:
             return None
         return have[0], dict(have[1])
 
+    async def witness(self, place: Place) -> bytes:
+        await self._world.step(HOT + "witness")
+        return self._world.witnesses.get(spot(place), b"")
+
+    async def raise_witness(self, place: Place, witness: bytes, force: bool) -> None:
+        async with Change(self._world, HOT + "raise_witness"):
+            have = self._world.witnesses.get(spot(place), b"")
+            if force or have[:16] <= witness[:16]:
+                self._world.witnesses[spot(place)] = witness
+
+    async def drop_witnesses(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
+        async with Change(self._world, HOT + "drop_witnesses"):
+            for key, ns in list(self._world.witnesses):
+                of_thread = thread is None or thread.key == key
+                if of_thread and (thread is None or namespaces is None or ns in namespaces):
+                    del self._world.witnesses[key, ns]
+
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         async with Change(self._world, HOT + "drop"):
             for ns in namespaces:

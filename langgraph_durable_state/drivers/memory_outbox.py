@@ -36,6 +36,7 @@ from ..words import (
     Won,
 )
 from .memory_hot import HOT
+from .memory_scrub import MemoryHotScrub
 from .memory_world import Change, HotSpell, World, spot
 
 _NOBODY = b"\x00" * 16
@@ -50,7 +51,7 @@ _ON_UNKNOWN = {
 }
 
 
-class MemoryOutbox:
+class MemoryOutbox(MemoryHotScrub):
     """Implements `Outbox`.
 
     Args:
@@ -259,6 +260,10 @@ class MemoryOutbox:
         taken = tuple(entry for _, entry in entries[:limit])
         return Outgoing(first, taken, len(entries) - len(taken))
 
+    async def skip(self, thread: Thread) -> bytes | None:
+        await self._world.step(HOT + "skip")
+        return None  # what is here can be read
+
     async def ack(
         self,
         thread: Thread,
@@ -318,6 +323,11 @@ class MemoryOutbox:
             spell = self._world.spells.get(spot(place))
             if spell is not None and (spell.token, spell.phase) == (token, Phase.CLOSING):
                 del self._world.spells[spot(place)]
+
+    async def outdated(self, place: Place) -> None:
+        async with Change(self._world, HOT + "outdated"):
+            if spot(place) not in self._world.spells:
+                self._drop(place)
 
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         async with Change(self._world, HOT + "discard"):

@@ -6,16 +6,27 @@ go on, stop one for ever, or raise an error as if an answer had been lost.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
+from ..asfound import Quarantined
+from ..decisions import projection
 from ..errors import NumberTakenError
-from ..words import ChunkRow, Digest, Entry, Head, Phase, Place, RecordRow, Thread, WriteRow
+from ..words import (
+    ChunkRow,
+    DataKey,
+    Digest,
+    Entry,
+    EventRow,
+    Head,
+    Phase,
+    Place,
+    RecordRow,
+    Thread,
+    WriteRow,
+)
 
 AFTER = ", answered"
 """Ends the name of the switch point between a change and its acknowledgement."""
@@ -41,7 +52,8 @@ class Checkpoint:
 @dataclass
 class Rows:
     """All rows of one thread. ``thread`` is its entry, None if it has none; ``ahead`` are the
-    tokens of heads that the hot tier may be ahead of, ``flushed`` how far they are flushed."""
+    tokens of heads that the hot tier may be ahead of, ``flushed`` how far they are flushed. While
+    it is ``copying``, heads come last."""
 
     thread: Thread | None = None
     heads: dict[str, Head] = field(default_factory=dict)
@@ -50,6 +62,13 @@ class Rows:
     checkpoints: dict[Ids, Checkpoint] = field(default_factory=dict)
     writes: dict[tuple[str, str, str, int], WriteRow] = field(default_factory=dict)
     chunks: dict[int, ChunkRow] = field(default_factory=dict)
+    events: list[EventRow] = field(default_factory=list)
+    copying: bool = False
+
+    def newest(self, ns: str) -> RecordRow | None:
+        """The newest checkpoint of a namespace that was not refused."""
+        of = [c.row for c in self.checkpoints.values() if c.row.ns == ns and not c.row.refused]
+        return max(of, key=lambda row: row.seq, default=None)
 
     def add_chunks(self, chunks: Iterable[ChunkRow]) -> None:
         for chunk in chunks:
@@ -76,17 +95,18 @@ class Rows:
         self.checkpoints = {ids: c for ids, c in self.checkpoints.items() if ids not in gone}
         self.writes = {key: row for key, row in self.writes.items() if key[:2] not in gone}
 
-    def settle(self) -> None:
-        """Moves heads that stand on nothing to the newest checkpoint left, or removes them."""
+    def settle(self, seals: Mapping[Digest, bytes]) -> None:
+        """Moves heads that stand on nothing to the newest checkpoint left, or removes them; `seals`
+        sign those by their digests."""
         for ns, head in list(self.heads.items()):
             if (ns, head.id) in self.checkpoints:
                 continue
-            left = [c.row for c in self.checkpoints.values() if c.row.ns == ns]
-            newest = max((r for r in left if not r.refused), key=lambda r: r.seq, default=None)
+            newest = self.newest(ns)
             if newest is None:
                 del self.heads[ns]
             else:
-                self.heads[ns] = Head(newest.id, head.seq, newest.digest)
+                seal = seals.get(newest.digest, b"")
+                self.heads[ns] = Head(newest.id, head.seq, newest.digest, seal)
 
     def sweep(self) -> None:
         used = {no for c in self.checkpoints.values() for no in c.row.numbers}
@@ -137,7 +157,10 @@ class World:
         step: awaited at each switch point with its name; may be replaced at any time.
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
+        witnesses: of durable heads, likewise.
         leases: their rows, by thread.
+        data_keys: by id, the newest last.
+        quarantine: what was found in the place of what was written, by thread.
         now: the clock of both, in seconds; it stands still until somebody moves it.
         spells, hot_writes, outboxes: what the hot tier holds alone; `lose_hot` loses it all.
         fences: the largest that the hot tier was told of, by thread.
@@ -149,10 +172,13 @@ class World:
         self.step = step
         self.threads: defaultdict[UUID, Rows] = defaultdict(Rows)
         self.copies: dict[Spot, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
+        self.witnesses: dict[Spot, bytes] = {}
         self.spells: dict[Spot, HotSpell] = {}
         self.hot_writes: dict[Spot, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
         self.leases: dict[UUID, LeaseRow] = {}
+        self.data_keys: dict[bytes, DataKey] = {}
+        self.quarantine: dict[UUID, list[Quarantined]] = {}
         self.now = 0.0
         self.fences: dict[UUID, int] = {}
         self.flushers: dict[UUID, tuple[bytes, float]] = {}
@@ -162,7 +188,7 @@ class World:
     def lose_hot(self) -> None:
         """The hot tier forgets everything, as a server does that was killed."""
         self.copies, self.spells, self.hot_writes, self.outboxes = {}, {}, {}, {}
-        self.fences, self.flushers = {}, {}
+        self.fences, self.flushers, self.witnesses = {}, {}, {}
         self.server += 1
 
     def rows(self, thread: Thread) -> Rows:
@@ -186,20 +212,5 @@ class Change:
 
 def matches(meta: str, wanted: Mapping[str, str]) -> bool:
     """Whether metadata equals the filter's JSON text at each of its keys, types included."""
-    have = _parsed(meta)
-    return all(
-        key in have and _typed(have[key]) == _typed(_parsed(text)) for key, text in wanted.items()
-    )
-
-
-def _parsed(text: str) -> Any:
-    return json.loads(text, parse_int=Decimal, parse_float=Decimal)
-
-
-def _typed(value: Any) -> Any:
-    """`value` so that only what jsonb holds equal is equal: numbers by value, never True and 1."""
-    if isinstance(value, dict):
-        return "object", {key: _typed(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return "array", [_typed(part) for part in value]
-    return type(value).__name__, value
+    _, have = projection.typed(meta)
+    return all(key in have and have[key] == projection.typed(text) for key, text in wanted.items())

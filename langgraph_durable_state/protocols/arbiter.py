@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..decisions import ahead
 from ..decisions.ahead import Verdict
-from ..errors import StateLostError, UnavailableError
+from ..errors import DurableStateError, StateLostError, UnavailableError
 from ..events import Kind
 from ..ports import Durable, Outbox
 from ..words import Digest, Found, HotFound, Place, Spell
@@ -41,6 +41,12 @@ class View:
     @property
     def spell(self) -> Spell | None:
         return self.hot.spell if self.hot is not None else None
+
+    @property
+    def adopts(self) -> bool:
+        """Whether a restart of the hot tier has lost nothing, and its spell goes on."""
+        secured = self.spell is not None and self.spell.secured
+        return self.verdict is Verdict.SUSPECT and secured
 
     @property
     def evidence(self) -> object:
@@ -86,6 +92,10 @@ class Arbiter:
             lost = await self._settle(place, view) or lost
         raise _changing()
 
+    async def look(self, place: Place) -> View:
+        """The same, without anything being done, or refused."""
+        return await self._sure(place, b"", None)
+
     async def _sure(self, place: Place, held: Digest, most: int | None) -> View:
         """A view that gives nothing up, or that was found twice."""
         before = None
@@ -129,11 +139,8 @@ class Arbiter:
         """
         if view.verdict is Verdict.NO_HOT:
             if not self._policy.accepts_loss:
-                none = "" if self._outbox is not None else "this saver was given none, and "
-                raise UnavailableError(
-                    "redis", f"{none}it may be ahead of Postgres in thread {place.thread.id!r}"
-                )
-            self._report(place, view, "Redis cannot be asked; accepted")
+                raise self.refusal(place, view)
+            self.report(place, view, "Redis cannot be asked; accepted")
             return View(Verdict.DURABLE, view.found, None, lost=True)
         unserved = view.verdict is Verdict.NO_DURABLE or (
             view.verdict is Verdict.UNVERIFIED and not self._policy.queues
@@ -143,6 +150,16 @@ class Arbiter:
         if view.verdict is Verdict.NOBODY and view.down and not self._policy.stale_reads:
             raise view.down
         return View(view.verdict, view.found, view.hot, view.down, lost)
+
+    def refusal(self, place: Place, view: View) -> DurableStateError:
+        """The error of a view that does not let anything be served."""
+        if view.verdict in (Verdict.GONE, Verdict.SUSPECT):
+            return self.lost(place, view)
+        if view.verdict is not Verdict.NO_HOT:
+            return view.down or _changing()
+        none = "" if self._outbox is not None else "this saver was given none, and "
+        may = f"{none}it may be ahead of Postgres in thread {place.thread.id!r}"
+        return UnavailableError("redis", may)
 
     async def _settle(self, place: Place, view: View) -> bool:
         """Does what has to be done before anybody is served; whether a loss was accepted.
@@ -156,12 +173,12 @@ class Arbiter:
             await self._outbox.discard(place, spell.token, spell.head.digest)
             self._emit(place, "hot_discarded", spell.head.id, "Postgres has moved on without it")
             return False
-        if view.verdict is Verdict.SUSPECT and spell is not None and spell.secured:
+        if view.adopts and spell is not None:
             await self._adopt(place, spell.token)
             return False
         if not self._policy.accepts_loss:
             self._told_once(place, view)
-            raise self._lost(place, view)
+            raise self.lost(place, view)
         await self.accept(place, view)
         return True
 
@@ -177,14 +194,14 @@ class Arbiter:
         spell = view.spell
         # It is reported first: who dies in between must not take the report along.
         if view.verdict is Verdict.SUSPECT and spell is not None:
-            self._report(
+            self.report(
                 place,
                 view,
                 "Redis was restarted and may have lost the last of what it held; accepted",
             )
             await self._adopt(place, spell.token)
             return
-        self._report(place, view, "Redis no longer has what it held alone; accepted")
+        self.report(place, view, "Redis no longer has what it held alone; accepted")
         if spell is not None and spell.token == view.mark:
             await self._outbox.discard(place, spell.token, spell.head.digest)
         if view.mark is not None:
@@ -202,9 +219,10 @@ class Arbiter:
         """Reports a loss that is somebody else's to accept, at the first call that meets it."""
         if self._shared.told.get((place, view.mark or b"")) is None:
             self._shared.told.put((place, view.mark or b""), True)
-            self._report(place, view, "nothing is served until it is accepted")
+            self.report(place, view, "nothing is served until it is accepted")
 
-    def _lost(self, place: Place, view: View) -> StateLostError:
+    def lost(self, place: Place, view: View) -> StateLostError:
+        """The error that tells of a loss."""
         spell = view.spell
         suspect = view.verdict is Verdict.SUSPECT and spell is not None
         return StateLostError(
@@ -215,8 +233,9 @@ class Arbiter:
             tenant=place.thread.tenant,
         )
 
-    def _report(self, place: Place, view: View, what: str) -> None:
-        self._emit(place, "state_lost", self._lost(place, view).last_durable, what)
+    def report(self, place: Place, view: View, what: str) -> None:
+        """Tells of a loss."""
+        self._emit(place, "state_lost", self.lost(place, view).last_durable, what)
 
     def _emit(self, place: Place, kind: Kind, checkpoint: str | None, detail: str) -> None:
         self._shared.events.emit(kind, detail, place=place, checkpoint=checkpoint)

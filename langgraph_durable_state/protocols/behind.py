@@ -12,7 +12,7 @@ from ..decisions import codec, keys
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
 from ..decisions.serializing import Serializer
-from ..errors import StateLostError, UnavailableError
+from ..errors import KeyMissingError, StateLostError, UnavailableError
 from ..ports import Durable, Outbox
 from ..words import (
     Ahead,
@@ -29,12 +29,14 @@ from ..words import (
     Place,
     Put,
     PutWrites,
+    RecordRow,
     Spell,
     Step,
     Stored,
     Unfit,
     Won,
 )
+from .anchoring import Anchors
 from .arbiter import Arbiter, View
 from .drafting import QUEUED, Draft, same
 from .flushing import Flusher
@@ -44,6 +46,9 @@ from .shared import Known, Shared
 TRIES = 8
 """Answers of the hot tier that ask for something else first; more than three need a race."""
 
+FORK_TRIES = 40
+"""Of a fork that is stored on the head that it finds, while others move it."""
+
 
 class Behind:
     """Writes through one driver's hot tier.
@@ -52,7 +57,7 @@ class Behind:
         shared: the saver's.
         durable: to mark heads in, and to settle what is in doubt.
         outbox: the hot tier's.
-        arbiter, flusher: over the same.
+        arbiter, flusher, anchors: over the same.
     """
 
     def __init__(
@@ -62,7 +67,9 @@ class Behind:
         outbox: Outbox,
         arbiter: Arbiter,
         flusher: Flusher,
+        anchors: Anchors,
     ) -> None:
+        self._anchors = anchors
         self._shared = shared
         self._durable = durable
         self._outbox = outbox
@@ -81,12 +88,19 @@ class Behind:
         """
         place = made.put.place
         if made.put.claim is Claim.ANY:
+            hot = await self._outbox.peek(place, b"")
             made = made.whole(serializer, self._shared.blobs)
-            decided = await self._of_fork(made)
+            decided = await self._of_fork(made, hot, serializer)
             if decided is not None:
                 return made, decided
+        # Under a key moves of a head are counted, so a fork is stored on the head that it finds.
+        forks = made.put.claim is Claim.ANY and bool(made.put.seal)
         token, opened, whole = keys.token(), None, False
-        for _ in range(TRIES):
+        for _ in range(FORK_TRIES if forks else TRIES):
+            if forks:
+                if not await self._stands(made):
+                    return made, Lost(None, kept=False)
+                made = await self._on_head(made)
             item = made.put if made.put.covered else made.whole(serializer, self._shared.blobs).put
             answer = await self._outbox.append(
                 item, self._step(made, whole), token, opened, refused=False
@@ -100,7 +114,8 @@ class Behind:
                 token = keys.token()  # somebody is closing the spell of that name
             elif isinstance(answer, Cold):
                 token, whole = answer.token, True
-                found = await self._open(made.put, answer, _claimed(made.put))
+                claimed = None if forks else _claimed(made.put)
+                found = await self._open(made.put, answer, claimed)
                 if isinstance(found, Fenced):
                     return made, found
                 opened = found
@@ -112,19 +127,20 @@ class Behind:
                 await self._flusher.drain(place.thread)
             elif answer is Unfit.FENCED:
                 return made, Fenced()
-            else:
+            elif not (forks and answer is Unfit.LOST):
                 outcome = await self._settled(made, answer, serializer)
-                if outcome is not None:
+                if outcome is not None and not (forks and isinstance(outcome, Lost)):
                     return made, outcome
         raise UnavailableError("redis", "the state of the thread kept changing")
 
-    async def _of_fork(self, made: Draft) -> Outcome | None:
+    async def _of_fork(self, made: Draft, hot: HotFound, serializer: Serializer) -> Outcome | None:
         """What becomes of a fork that is not to be tried: made again after its answer was lost, it
         would take the head back from others; and nobody could read it without its ancestors."""
-        put = made.put
-        spell = (await self._outbox.peek(put.place, b"")).spell
-        if spell is not None and put.digest in spell.chain:
-            return Won(spell.head.seq, repeated=True, guarded=spell.marked)
+        put, spell = made.put, hot.spell
+        if spell is not None:
+            counted = bool(put.seal) and self._is_there(made, hot, serializer)
+            if counted or put.digest in spell.chain:
+                return Won(spell.head.seq, repeated=True, guarded=spell.marked)
         is_held = spell is not None and made.record.parent_digest in spell.chain
         try:
             # What is no longer in the hot tier's chain is durable.
@@ -145,6 +161,43 @@ class Behind:
 
     async def _is_durable(self, place: Place, id: str) -> bool:
         return bool(await self._durable.chain(place, id, 1))
+
+    async def _stands(self, made: Draft) -> bool:
+        """Whether a fork's parent, if it is durable, is still what the fork was made from: not if
+        it was brought under another key meanwhile."""
+        parent, known = made.put.parent, made.record.parent_digest
+        if not made.put.seal or parent is None or not known:
+            return True
+        try:
+            found = await self._durable.read(made.put.place, parent, b"", -1)
+        except UnavailableError:
+            return True
+        return found is None or found.head.digest == known
+
+    async def _on_head(self, made: Draft) -> Draft:
+        """A fork that moves the head from where it is now, as the move that it is then."""
+        hot = await self._outbox.peek(made.put.place, b"")
+        spell = hot.spell if hot.spell is not None and hot.spell.phase is Phase.OPEN else None
+        digest, count = (None, 0) if spell is None else (spell.head.digest, len(spell.chain))
+        if spell is not None and spell.base is None and not spell.chain:
+            digest = None  # nobody knows its head
+        try:
+            current = await self._anchors.current(made.put.place)
+            digest, count = digest if spell else current.head.digest, count + current.count
+        except (UnavailableError, KeyMissingError):
+            pass  # what is known of it is the best that there is
+        if hot.row is not None and hot.row.digest == digest:
+            count = self._count(hot.row) or count  # what is flushed meanwhile is counted twice
+        made = made.counted(max(count + 1, made.record.count), self._shared.blobs)
+        claim = Claim.ANY if digest is None else Claim.HEAD if digest else Claim.EMPTY
+        return replace(made, put=replace(made.put, claim=claim, expected=digest or b""))
+
+    def _count(self, row: RecordRow) -> int:
+        """How often the head had moved by this record, as it says."""
+        try:
+            return int(codec.record_parts(row, self._shared.blobs)[-1])
+        except (Unsound, KeyMissingError):
+            return 0
 
     def _step(self, made: Draft, whole: bool) -> Step:
         """How the copy of the hot head is to follow."""
@@ -245,7 +298,7 @@ class Behind:
         try:
             chunks = self._shared.reader.chunks(hot.chunks)
             return codec.read_record(put.place, hot.row, chunks, self._shared.blobs)
-        except Unsound:
+        except (Unsound, KeyMissingError):  # this process has the key of what it put
             return None
 
     # -- writes ------------------------------------------------------------------------------
@@ -312,4 +365,4 @@ def _left_at(run: Run | None) -> Head | None:
     """The head that a run knows."""
     if run is None or run.addressed or not run.digest:
         return None
-    return Head(run.at or "", 0, run.digest)
+    return Head(run.at or "", 0, run.digest if run.head is None else run.head)

@@ -12,7 +12,9 @@ from dataclasses import replace
 
 from ..decisions import codec
 from ..decisions.codec import Record, Unsound
-from ..errors import UnavailableError
+from ..decisions.keyring import KeyNeeded
+from ..decisions.recovery import Elsewhere
+from ..errors import EvolutionError, KeyMissingError, UnavailableError
 from ..ports import Hot
 from ..words import ChunkRow, Digest, Place, RecordRow, Thread
 from .drafting import Draft
@@ -82,17 +84,46 @@ class Copies:
             row, rows = copy
             chunks = self._shared.reader.chunks(rows)
             return codec.read_record(place, row, chunks, self._shared.blobs)
-        except UnavailableError as error:
+        except KeyNeeded:
+            raise
+        except (UnavailableError, KeyMissingError) as error:
             logger.debug("a hot copy was not read: %s", error)
         except Unsound as found:
-            logger.warning(
-                "a hot copy of thread %r, namespace %r, was damaged and is replaced: %s",
-                place.thread.id,
-                place.ns,
-                found.detail,
-            )
+            self._damaged(place, f"its hot copy, which is replaced by Postgres's: {found.detail}")
             await self.drop(place.thread, [place.ns])
         return None
+
+    async def look(self, place: Place, digest: Digest) -> tuple[Elsewhere, Record | None]:
+        """Whether there is a copy with this digest, and the record if it is sound; a damaged one is
+        left as it is."""
+        if self._hot is None:
+            return Elsewhere.BAD, None
+        try:
+            copy = await self._hot.fetch(place, digest)
+        except UnavailableError:
+            return Elsewhere.DOWN, None
+        except Unsound:
+            return Elsewhere.BAD, None
+        record = self.proven(place, *copy, digest) if copy is not None else None
+        return (Elsewhere.BAD if record is None else Elsewhere.GOOD), record
+
+    def proven(
+        self,
+        place: Place,
+        row: RecordRow | None,
+        rows: Mapping[int, ChunkRow],
+        digest: Digest,
+    ) -> Record | None:
+        """As `read`, and nobody is told of damage."""
+        if row is None or row.digest != digest:
+            return None
+        try:
+            chunks = self._shared.reader.chunks(rows)
+            return codec.read_record(place, row, chunks, self._shared.blobs)
+        except KeyNeeded:
+            raise
+        except (Unsound, EvolutionError):
+            return None
 
     def read(
         self,
@@ -110,13 +141,12 @@ class Copies:
                 place, row, self._shared.reader.chunks(rows), self._shared.blobs
             )
         except Unsound as found:
-            logger.warning(
-                "the hot head of thread %r, namespace %r, is damaged: %s",
-                place.thread.id,
-                place.ns,
-                found.detail,
-            )
+            self._damaged(place, f"the hot head: {found.detail}", row.id)
             return None
+
+    def _damaged(self, place: Place, detail: str, id: str | None = None) -> None:
+        events = self._shared.events
+        events.emit("damaged", detail, tier="redis", place=place, checkpoint=id)
 
     async def check(self) -> None:
         """Asks the hot tier, whose breaker tells a failure."""

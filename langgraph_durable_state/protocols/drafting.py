@@ -9,9 +9,10 @@ from typing import Any
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import ERROR
 
-from ..decisions import codec, keys, projection, retention
+from ..decisions import codec, heads, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
+from ..decisions.digest import PLAIN, Seal
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import untagged
@@ -33,7 +34,14 @@ QUEUED = "queued"
 HOT_LOST = "hot_lost"
 """Its run went on from the durable head, though Redis was ahead of it and lost what it held."""
 
-READ_MARKS = {"durable_state_unverified", "durable_state_stale"}
+FELL_BACK = "fell_back"
+"""Its run went on from an earlier state, since the head was damaged."""
+
+UNVERIFIED_MARK = "durable_state_unverified"
+STALE_MARK = "durable_state_stale"
+AGED_MARK = "durable_state_aged"
+FELL_BACK_MARK = "durable_state_fell_back"
+READ_MARKS = {UNVERIFIED_MARK, STALE_MARK, AGED_MARK, FELL_BACK_MARK}
 """What a read adds to metadata; never stored."""
 
 
@@ -74,8 +82,9 @@ def same(one: Record, other: Record, serializer: Serializer) -> bool:
 def _unmarked(record: Record, serializer: Serializer) -> Digest:
     metadata = serializer.loads(record.metadata.tag, record.metadata.data)
     if metadata.pop(DEGRADED, None) is None:
-        return record.digest()
-    return replace(record, metadata=serializer.dumps(metadata, "metadata")).digest()
+        return replace(record, seal=PLAIN, count=0).digest()
+    metadata = serializer.dumps(metadata, "metadata")
+    return replace(record, metadata=metadata, seal=PLAIN, count=0).digest()
 
 
 def exits(config: Mapping[str, Any]) -> bool:
@@ -137,12 +146,20 @@ class Draft:
         metadata = serializer.loads(self.record.metadata.tag, self.record.metadata.data)
         metadata[DEGRADED] = how
         record = replace(self.record, metadata=serializer.dumps(metadata, "metadata"))
-        put = replace(
-            self.put,
-            digest=record.digest(),
-            record=codec.pack_record(record, blobs),
-            metadata=projection.of_metadata(metadata),
-        )
+        shown = projection.of_metadata(metadata, blobs.keys.clear)
+        return replace(self, put=replace(self.put, metadata=shown))._of(record, blobs)
+
+    def counted(self, count: int, blobs: Blobs) -> Draft:
+        """The same put, as the move of the head that this is."""
+        if count == self.record.count:
+            return self
+        return self._of(replace(self.record, count=count), blobs)
+
+    def _of(self, record: Record, blobs: Blobs) -> Draft:
+        digest = record.digest()
+        seal = heads.signature(record.seal, record.place, record.id, digest, record.count)
+        packed = codec.pack_record(record, blobs, digest)
+        put = replace(self.put, digest=digest, record=packed, seal=seal)
         return replace(self, put=put, record=record)
 
     def news(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
@@ -163,6 +180,11 @@ class Draft:
     def rows(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
         """All its chunks."""
         return tuple(codec.chunk_row(chunk, blobs) for chunk in self.record.chunks().values())
+
+    def anew(self, serializer: Serializer, blobs: Blobs) -> Draft:
+        """The same put with all its chunks, and a hot copy of its own: what is stored of its parent
+        is damaged."""
+        return replace(self.whole(serializer, blobs), parent=None)
 
     def whole(self, serializer: Serializer, blobs: Blobs) -> Draft:
         """The same put with all its chunks: those of its parent may be gone, but not the parent, if
@@ -187,10 +209,12 @@ def draft(
     serializer: Serializer,
     numbers: Iterator[int],
     blobs: Blobs,
+    seal: Seal,
     hot: bool = False,
 ) -> Draft:
-    """The put that stores what was asked for, referring to its parent's chunks; for the `hot` tier
-    not to those of writes, which may be found stored under other numbers when they are flushed.
+    """The put that stores what was asked for under a seal, referring to its parent's chunks; for
+    the `hot` tier not to those of writes, which may be found stored under other numbers when they
+    are flushed.
 
     Raises:
         ValueRefusedError: if a value would not come back; nothing was written.
@@ -201,9 +225,15 @@ def draft(
     covered = base is not None and stance.claim is Claim.HEAD and digest == stance.expected
     against = run.against(asked.parent) if run is not None and asked.parent else Against()
     known = _referable(base, against if covered and not hot else None)
-    weaver = Weaver(serializer, numbers, known, against.flying)
+    weaver = Weaver(serializer, numbers, known, against.flying, seal)
     channels = _woven(weaver, asked, base)
+    needed = consumed or ()
+    if run is not None and run.unstored and not asked.metadata.get(retention.COUNTERS):
+        # What a DeltaChannel will replay must be there; anything else is in the values already.
+        needed = tuple(mark for mark in needed if mark not in run.unstored)
     metadata = merged_metadata(asked.config, asked.metadata)
+    if serializer.screen is not None:
+        metadata = serializer.screen.metadata(metadata)
     if run is not None and run.degraded:
         metadata[DEGRADED] = run.degraded
     record = Record(
@@ -216,16 +246,19 @@ def draft(
         serializer.dumps(metadata, "metadata"),
         channels,
         consumed,
+        seal,
+        _count(stance, base) if seal.id else 0,
     )
+    own = record.digest()
     put = Put(
         asked.place,
         asked.id,
         asked.parent,
         stance.claim,
         stance.expected,
-        record.digest(),
-        codec.pack_record(record, blobs),
-        projection.of_metadata(metadata),
+        own,
+        codec.pack_record(record, blobs, own),
+        projection.of_metadata(metadata, blobs.keys.clear),
         codec.numbers_of(channels),
         tuple(codec.chunk_row(chunk, blobs) for chunk in weaver.to_store(channels)),
         record.size,
@@ -233,9 +266,17 @@ def draft(
         base=digest,
         covered=covered,
         base_numbers=codec.numbers_of(base.channels) if base is not None else None,
-        consumed=consumed or () if stance.claim is Claim.HEAD else (),
+        consumed=needed if stance.claim is Claim.HEAD else (),
+        seal=heads.signature(seal, asked.place, asked.id, own, record.count),
     )
     return Draft(put, record, parent, run)
+
+
+def _count(stance: Stance, base: Record | None) -> int:
+    """How often the head has moved with this put, as far as its run knows."""
+    run = stance.run
+    at = run.record if run is not None and run.record is not None else base
+    return 1 + (at.count if at is not None else 0)
 
 
 def _referable(base: Record | None, against: Against | None) -> dict[Digest, Chunk]:
@@ -289,17 +330,21 @@ def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> d
 
 @dataclass(frozen=True)
 class DraftWrites:
-    """One task's writes, the chunks that are new with them, and the fence of their lease."""
+    """One task's writes, the chunks that are new with them, the seal that these are under, and the
+    fence of their lease."""
 
     place: Place
     id: str
     batches: tuple[Batch, ...]
     new: tuple[Chunk, ...]
+    seal: Seal
     fence: int | None = None
 
     def put(self, blobs: Blobs) -> PutWrites:
         """What is to be stored."""
-        rows = tuple(codec.pack_batch(self.place, batch, blobs) for batch in self.batches)
+        rows = tuple(
+            codec.pack_batch(self.place, batch, blobs, self.seal) for batch in self.batches
+        )
         chunks = tuple(codec.chunk_row(chunk, blobs) for chunk in self.new)
         return PutWrites(self.place, self.id, rows, chunks, self.fence)
 
@@ -317,8 +362,9 @@ def draft_writes(
     path: str,
     serializer: Serializer,
     numbers: Iterator[int],
+    seal: Seal,
 ) -> DraftWrites:
-    """A task's writes made ready.
+    """A task's writes made ready under a seal.
 
     Raises:
         UsageError: if the task's id or path cannot be used.
@@ -326,10 +372,10 @@ def draft_writes(
     """
     keys.storable_id("task_id", task)
     keys.storable_path(path)
-    weaver = Weaver(serializer, numbers)
+    weaver = Weaver(serializer, numbers, seal=seal)
     batches = tuple(_batches(weaver, writes, id, task, path))
     new = weaver.to_store(write for batch in batches for write in batch.writes)
-    return DraftWrites(place, id, batches, tuple(new))
+    return DraftWrites(place, id, batches, tuple(new), seal)
 
 
 def _batches(

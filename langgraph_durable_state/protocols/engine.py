@@ -9,22 +9,41 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from ..decisions import codec, keys, projection
+from ..decisions import codec, keys, projection, recovery
 from ..decisions.ahead import Verdict
-from ..decisions.codec import Record
+from ..decisions.codec import Record, Unsound
+from ..decisions.heads import Signed
 from ..decisions.matching import Chunk
+from ..decisions.recovery import Age, Decision, Tiers
 from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, StateLostError, UnavailableError
 from ..ports import Durable
-from ..words import Found, Head, Listing, Phase, Place, RecordRow, Thread
+from ..words import Digest, Found, Head, Listing, Phase, Place, RecordRow, Thread, WriteRow
 from . import history
+from .anchoring import Anchors
 from .arbiter import Arbiter, View
 from .copies import Copies
-from .drafting import HOT_LOST, QUEUED
-from .reading import united
+from .drafting import (
+    AGED_MARK,
+    FELL_BACK,
+    FELL_BACK_MARK,
+    HOT_LOST,
+    QUEUED,
+    STALE_MARK,
+    UNVERIFIED_MARK,
+)
+from .finding import Candidate
+from .links import Links
+from .reading import corrupt, united
+from .recovering import Examined, Recovery, newer
 from .runs import Run
 from .settling import Settler
 from .shared import Known, Shared
+from .telling import Teller
+from .vault import Vault
+
+Seen = tuple[Sequence[tuple[Thread, RecordRow]], Sequence[CheckpointTuple], Links]
+"""The rows of a page, what they are, and what they say of others."""
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
@@ -46,6 +65,9 @@ class Engine:
         copies: the hot tier's.
         arbiter: tells whose head is current.
         flusher: makes durable what is to be read as a whole.
+        recovery, teller: find what is to be served where something is damaged, and tell of it.
+        vault: finds the keys that it is read with.
+        anchors: tell heads that were moved.
     """
 
     def __init__(
@@ -55,13 +77,21 @@ class Engine:
         copies: Copies,
         arbiter: Arbiter,
         flusher: Settler,
+        recovery: Recovery,
+        teller: Teller,
+        vault: Vault,
+        anchors: Anchors,
     ) -> None:
         self._shared = shared
+        self._vault = vault
+        self._anchors = anchors
         self._reader = shared.reader
         self._durable = durable
         self._copies = copies
         self._arbiter = arbiter
         self._flusher = flusher
+        self._recovery = recovery
+        self._teller = teller
 
     # -- get ---------------------------------------------------------------------------------
 
@@ -71,8 +101,73 @@ class Engine:
         place = keys.place_of(config)
         id = keys.checkpoint_id_of(config)
         if id is not None:
-            return await self._get_one(serializer, place, id)
-        return await self._get_head(serializer, place)
+            read = partial(self._get_one, serializer, place, id)
+        else:
+            read = partial(self._get_head, serializer, place)
+        try:
+            if not self._vault.encrypts:
+                return await read()
+            return await self._vault.reading(place.thread, read)
+        except CorruptionError as error:
+            again = partial(self._recovered, serializer, place, id, error)
+            return await self._vault.reading(place.thread, again)
+
+    async def _recovered(
+        self, serializer: Serializer, place: Place, id: str | None, met: CorruptionError
+    ) -> CheckpointTuple | None:
+        """What is served where a read met damage, if anything is."""
+        found = await self._recovery.examine(serializer, place, id, thorough=False)
+        if found.given_up is not None and found.view is not None and found.error is None:
+            await self.give_up(place, found)
+            return await self._get_head(serializer, place, lost=True)
+        await self._teller.tell(place, found)
+        if found.error is not None:
+            raise found.error from met
+        if found.served is None:
+            return None  # it was deleted meanwhile
+        return self._served(serializer, place, id, found, found.served)
+
+    def _served(
+        self,
+        serializer: Serializer,
+        place: Place,
+        id: str | None,
+        found: Examined,
+        served: Candidate,
+    ) -> CheckpointTuple:
+        """What a run starts from instead of what is damaged."""
+        record, target = served.record, found.target
+        assert target is not None
+        loaded = tuple(row.digest for row in served.writes if row.slot >= 0)
+        hot = found.view is not None and _is_open(found.view)
+        run = Run(place, record.id, record, served.digest, loaded=loaded, hot=hot)
+        run.fence = self._shared.leases.fence(place.thread)
+        run.addressed = id is not None
+        run.unstored = served.unstored
+        same = served.digest == target.digest and not target.found.lost
+        if same and target.record is None:
+            # Nothing refers to what is stored of it: the next checkpoint brings it all again.
+            run.apart = True
+            for chunk in record.chunks().values():
+                chunk.no = next(self._shared.numbers)
+        if id is None and not same:
+            run.head = b"" if target.found.lost else target.digest
+        marks: dict[str, Any] = {}
+        if found.view is not None and _is_unguarded(found.view):
+            run.degraded = QUEUED
+        if found.evidence.tiers is Tiers.PARTLY:
+            marks[UNVERIFIED_MARK] = True
+        if found.rule.decision is Decision.FALL_BACK:
+            run.degraded = FELL_BACK
+            marks[FELL_BACK_MARK] = target.id
+        made = self._reader.tuple_of(record, served.batches, serializer, run, id is None, marks)
+        # What is served instead may be old, or in a newer shape, like any other.
+        evidence = self._recovery.sound(Tiers.COMPARED, record, made)
+        if recovery.decide(evidence).decision is Decision.REFUSE:
+            raise newer(place, record.id, record)
+        if evidence.age is Age.OLD:
+            made.metadata[AGED_MARK] = True  # type: ignore[literal-required]
+        return made
 
     async def _get_one(
         self, serializer: Serializer, place: Place, id: str
@@ -85,9 +180,11 @@ class Engine:
                 if found is None:
                     raise  # it may be what was lost; one that is there may be looked at
             found = await self._durable.read(place, id, b"", None)
-        if found is None or found.row is None:
+        if found is None:
             await self._arbiter.view(place, b"", -1)  # it may be what the hot tier lost
             return None
+        if found.row is None:
+            raise corrupt(place, id, Unsound(None, "the record has lost its digest"))
         record = self._reader.record(place, found.row, found.chunks)
         self._shared.recent.put((place, id), Known(record, found.row.digest))
         loaded = tuple(row.digest for row in found.writes if row.slot >= 0)
@@ -96,21 +193,49 @@ class Engine:
         batches = self._reader.batches(place, found.writes, found.chunks)
         return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
 
-    async def _get_head(self, serializer: Serializer, place: Place) -> CheckpointTuple | None:
+    async def give_up(self, place: Place, found: Examined) -> None:
+        """Goes on without what the hot tier alone held, and what is damaged there."""
+        assert found.view is not None
+        assert found.given_up is not None
+        self._arbiter.report(place, found.view, "what Redis alone held is damaged; accepted")
+        await self._flusher.give_up(place, found.given_up)
+
+    async def _get_head(
+        self, serializer: Serializer, place: Place, lost: bool = False
+    ) -> CheckpointTuple | None:
         most = self._copies.served_from
+        floor: Signed | None = None
         for _ in range(TRIES):
             held = self._shared.heads.digest(place)
             view = await self._arbiter.view(place, held, most)
+            if lost:
+                view = replace(view, lost=True)
             if view.verdict is Verdict.NOBODY:
                 return self._stale(serializer, place, view)
             if view.verdict in (Verdict.HOT, Verdict.UNVERIFIED):
                 known = await self._hot_record(place, view)
             elif view.found is None or not view.found.head.digest:
-                return None
+                seen = await self._anchors.contradicting(place, None, None, floor)
+                if seen is None:
+                    return None
+                if floor is not None:
+                    raise self._anchors.moved(place, None, seen)
+                floor = seen
+                continue
             else:
                 known = await self._durable_record(place, view.found)
-            if known is not None:
+                if known is not None and self._anchors.signs:
+                    self._anchors.check(place, known[1].head, known[0])
+            if known is not None and not self._anchors.signs:
                 return self._loaded(serializer, place, view, *known)
+            if known is not None:
+                seen = await self._anchors.contradicting(place, known[0], known[1].head, floor)
+                if seen is None:
+                    return self._loaded(serializer, place, view, *known)
+                if floor is not None:
+                    raise self._anchors.moved(place, known[0], seen)
+                floor = seen  # it may have been told of a put since the head was looked at
+                continue
             if view.down is not None:
                 raise view.down
             # The hot head without a copy of it, or a durable one that was removed meanwhile.
@@ -121,21 +246,24 @@ class Engine:
     async def _durable_record(self, place: Place, found: Found) -> tuple[Record, Found] | None:
         """The record of a durable head that was found, from wherever it is held; None to look
         again."""
-        if found.row is not None:
-            return self._reader.record(place, found.row, found.chunks), found
+        if found.row is not None or found.lost:
+            return self._reader.head(place, found), found
         digest = found.head.digest
         record = self._shared.heads.get(place, digest)
         if record is None:
             record = await self._copies.fetch(place, digest)
-        if record is not None and codec.numbers_of(record.channels) == found.numbers:
+        if record is not None and _is_held(record, found):
+            if record.seal.hides:
+                self._shared.blobs.keys.under(record.seal.id)  # or it may have been shredded
             return record, found
         return await self._whole_head(place, found)
 
     async def _whole_head(self, place: Place, found: Found) -> tuple[Record, Found] | None:
         whole = await self._durable.read(place, None, b"", None)
-        if whole is None or whole.row is None or whole.ahead != found.ahead:
+        if whole is None or not whole.head.digest or whole.ahead != found.ahead:
             return None  # deleted, or another spell began meanwhile
-        record = self._reader.record(place, whole.row, whole.chunks)
+        record = self._reader.head(place, whole)
+        assert whole.row is not None
         own = [whole.chunks[no] for no in dict.fromkeys(whole.row.numbers)]
         await self._copies.fill(place, whole.row, own, record.size)
         return record, whole
@@ -174,8 +302,9 @@ class Engine:
         run.degraded = HOT_LOST if view.lost else QUEUED if _is_unguarded(view) else None
         run.fence = self._shared.leases.fence(place.thread)
         unverified = view.verdict is Verdict.UNVERIFIED
-        marks = {"durable_state_unverified": True} if unverified else None
+        marks = {UNVERIFIED_MARK: True} if unverified else {}
         result = self._reader.tuple_of(record, batches, serializer, run, True, marks)
+        self._weigh(place, view, Candidate(record, digest, rows, tuple(batches), "", result))
         self._shared.heads.put(place, record, digest, batches)
         return result
 
@@ -192,8 +321,26 @@ class Engine:
         record, batches, digest = seen
         run = Run(place, record.id, record, digest)
         run.fence = self._shared.leases.fence(place.thread)
-        marks = {"durable_state_stale": True}
-        return self._reader.tuple_of(record, batches, serializer, run, True, marks)
+        result = self._reader.tuple_of(record, batches, serializer, run, True, {STALE_MARK: True})
+        self._weigh(place, view, Candidate(record, digest, (), tuple(batches), "process", result))
+        return result
+
+    def _weigh(self, place: Place, view: View, served: Candidate) -> None:
+        """Decides on a sound head, and marks it if it is stale.
+
+        Raises:
+            EvolutionError: if it is in a newer shape than this code has.
+        """
+        unsure = view.verdict in (Verdict.UNVERIFIED, Verdict.NOBODY)
+        tiers = Tiers.PARTLY if unsure else Tiers.COMPARED
+        evidence = self._recovery.sound(tiers, served.record, served.seen)
+        decision = recovery.decide(evidence).decision
+        if decision is Decision.REFUSE:
+            raise newer(place, served.record.id, served.record)
+        if decision is Decision.RESUME_STALE:
+            if evidence.age is Age.OLD:
+                served.seen.metadata[AGED_MARK] = True  # type: ignore[literal-required]
+            self._teller.hook(place, self._recovery.as_served(place, view, evidence, served))
 
     # -- list and history --------------------------------------------------------------------
 
@@ -207,11 +354,15 @@ class Engine:
         elif self._shared.policy.asks_hot:
             await self._flusher.settle(listing.thread)
             listing = replace(listing, settled=True)
+        if listing.thread is not None and listing.id is None and listing.before is None:
+            check = partial(self._anchors.check_listed, listing.thread, listing.ns)
+            await self._vault.reading(listing.thread, check)
+        links = Links()
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
-            rows, out = await settled(
-                partial(self._page, serializer, replace(listing, limit=asked))
-            )
+            asked_page = replace(listing, limit=asked)
+            page = partial(self._settled_page, serializer, asked_page, links)
+            rows, out, links = await self._vault.reading(listing.thread, page)
             if not rows:
                 return
             yield out
@@ -219,23 +370,47 @@ class Engine:
             listing = replace(listing, after=(thread.key, row.ns, row.seq))
             left = None if left is None else left - len(out)
 
+    async def _settled_page(self, serializer: Serializer, listing: Listing, links: Links) -> Seen:
+        """A page; if something of it is damaged, and the policy says so, without that."""
+        try:
+            return await settled(partial(self._page, serializer, listing, links))
+        except CorruptionError:
+            if not self._shared.policy.falls_back:
+                raise
+        return await self._page(serializer, listing, links, sparing=True)
+
     async def _page(
-        self, serializer: Serializer, listing: Listing
-    ) -> tuple[Sequence[tuple[Thread, RecordRow]], Sequence[CheckpointTuple]]:
+        self, serializer: Serializer, listing: Listing, links: Links, sparing: bool = False
+    ) -> Seen:
         page = await self._durable.page(listing)
         begins = listing.after is None and not listing.settled
         if begins and listing.thread is not None and (page.ahead or not page.rows):
             await self._flusher.settle(listing.thread)
             page = await self._durable.page(listing)
         out = []
+        seen: list[tuple[Record, Digest, Sequence[WriteRow]]] = []
         parsed: dict[int, Chunk] = {}
         for thread, row in page.rows:
             place = Place(thread, row.ns)
-            record = self._reader.record(place, row, page.chunks, parsed)
             found = page.writes.get((row.ns, row.id), ())
-            batches = self._reader.batches(place, found, page.chunks)
+            try:
+                record = self._reader.record(place, row, page.chunks, parsed)
+                if sparing:
+                    sound, bad = self._reader.sound_batches(place, found, page.chunks)
+                    batches = [batch for _, batch in sound]
+                    await self._teller.left_out(place, row, bad)
+                else:
+                    batches = self._reader.batches(place, found, page.chunks)
+            except CorruptionError as error:
+                if not sparing:
+                    raise
+                await self._teller.left_out(place, row, [(None, error.detail)])
+                continue
             out.append(self._reader.tuple_of(record, batches, serializer, None, False))
-        return page.rows, out
+            seen.append((record, row.digest, found))
+        if self._shared.blobs.keys.signs:
+            links = links.followed(seen)
+        return page.rows, out, links
 
     async def delta_history(
         self, serializer: Serializer, config: Mapping[str, Any], channels: Sequence[str]
@@ -259,7 +434,12 @@ class Engine:
                 self._durable, self._reader, self._shared.blobs, serializer, place, found, channels
             )
 
-        return await settled(replay)
+        return await self._vault.reading(place.thread, partial(settled, replay))
+
+
+def _is_held(record: Record, found: Found) -> bool:
+    """Whether a record of the head's digest is the head, and stored under the numbers it has."""
+    return record.id == found.head.id and codec.numbers_of(record.channels) == found.numbers
 
 
 def _is_open(view: View) -> bool:
@@ -289,11 +469,13 @@ def listing_of(
     config: Mapping[str, Any] | None,
     filter: Mapping[str, Any] | None,
     before: Mapping[str, Any] | None,
+    clear: frozenset[str] | None = None,
 ) -> Listing:
-    """What a call of `list` asks for.
+    """What a call of `list` asks for; only the metadata keys `clear` can be searched.
 
     Raises:
-        UsageError: if a filter cannot be compared as JSON, or an id cannot be used.
+        UsageError: if a filter cannot be compared as JSON, or is encrypted, or an id cannot be
+            used.
     """
     configurable = (config or {}).get("configurable") or {}
     named = configurable.get("thread_id") is not None
@@ -305,6 +487,6 @@ def listing_of(
         ns=None if ns is None else str(ns),
         id=keys.checkpoint_id_of(config or {}),
         before=keys.checkpoint_id_of(before) if before else None,
-        filter=projection.of_filter(filter or {}),
+        filter=projection.of_filter(filter or {}, clear),
         limit=PAGE,
     )

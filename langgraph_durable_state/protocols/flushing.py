@@ -31,7 +31,9 @@ from ..words import (
     Put,
     PutWrites,
     Thread,
+    Won,
 )
+from .anchoring import Anchors
 from .shared import Shared
 
 BATCH = 256
@@ -104,9 +106,13 @@ class Flusher:
         shared: the saver's.
         durable: where to.
         outbox: where from; None if there is no hot tier.
+        anchors: have the heads witnessed that it moves.
     """
 
-    def __init__(self, shared: Shared, durable: Durable, outbox: Outbox | None) -> None:
+    def __init__(
+        self, shared: Shared, durable: Durable, outbox: Outbox | None, anchors: Anchors
+    ) -> None:
+        self._anchors = anchors
         self._shared = shared
         self._durable = durable
         self._hot = outbox
@@ -234,6 +240,13 @@ class Flusher:
         if outcomes is None:
             return  # another was faster, or a mark is gone: look again
         told = {id(entry): outcome for entry, outcome in zip(news, outcomes, strict=True)}
+        moved = {
+            entry.item.place: entry.item
+            for entry, outcome in zip(news, outcomes, strict=True)
+            if isinstance(outcome, Won) and isinstance(entry.item, Put)
+        }
+        for put in moved.values():
+            await self._anchors.note(put, force=put.claim is Claim.EMPTY)
         for one, entry in batch:
             await self._settle(one, entry, told.get(id(entry)))
 

@@ -8,6 +8,7 @@ child on this branch consumed: another run's answer on the same head never leaks
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def _require_nothing(channels: set[str], parent: str) -> None:
 def _written(row: RecordRow, blobs: Blobs, serializer: Serializer) -> set[str]:
     """The channels that have a version at a stored record."""
     try:
-        body = serializer.loads(*codec.record_parts(row.record, blobs)[3])
+        body = serializer.loads(*codec.record_parts(row, blobs)[3])
         return set(body.get("channel_versions") or {})
     except (Unsound, ValueError, TypeError, AttributeError) as error:
         raise Unsound(None, f"the record cannot be read ({error})") from error
@@ -95,11 +96,13 @@ async def replay(
     """
     try:
         rows = await ancestry(durable, blobs, serializer, place, id, channels)
+        if not rows:
+            if place.ns not in await durable.heads(place.thread):
+                return {name: {"writes": []} for name in channels}  # deleted, all of it
+            raise Unsound(None, "the checkpoint whose history is asked for is not there")
+        seeds = _seeds(rows[1:], channels, blobs)
     except Unsound as found:
         raise corrupt(place, id, found) from found
-    if not rows:
-        return {name: {"writes": []} for name in channels}
-    seeds = _seeds(rows[1:], channels, blobs)
     full = {no for name, row in seeds.items() for no in codec.channels_present(row, blobs)[name]}
     light = {no for row in rows for no in row.numbers} - full
     page = await durable.rest(place, [r.id for r in rows[1:]], sorted(full), sorted(light))
@@ -151,21 +154,24 @@ def _collected(
     channels: Sequence[str],
 ) -> dict[str, DeltaChannelHistory]:
     writes: dict[str, list[list[tuple[str, str, Any]]]] = {name: [] for name in channels}
-    seeds: dict[str, Channel] = {}
+    seeds: dict[str, tuple[Record, Channel]] = {}
     for child, record in pairwise(records):
         open_names = [name for name in channels if name not in seeds]
         for name, found in _on_branch(reader, serializer, place, child, record, page).items():
             if name in open_names:
                 writes[name].append(found)
         held = record.by_name()
-        seeds.update((name, held[name]) for name in open_names if name in held)
+        seeds.update((name, (record, held[name])) for name in open_names if name in held)
     out: dict[str, DeltaChannelHistory] = {}
     for name in channels:
         entry: DeltaChannelHistory = {
             "writes": [w for step in reversed(writes[name]) for w in step]
         }
         if name in seeds:
-            entry["seed"] = reader.value(seeds[name], serializer)
+            holder, seed = seeds[name]
+            entry["seed"] = reader.decoded(
+                holder, serializer, name, partial(reader.value, seed, serializer)
+            )
         out[name] = entry
     return out
 
@@ -187,7 +193,9 @@ def _on_branch(
         _require(place, record, child.consumed, {row.digest for row in rows})
     found: dict[str, list[tuple[str, str, Any]]] = {}
     for task, name, write in pending_writes(reader.batches(place, chosen, page.chunks)):
-        found.setdefault(name, []).append((task, name, reader.value(write, serializer)))
+        read = partial(reader.value, write, serializer)
+        value = reader.decoded(record, serializer, name, read)
+        found.setdefault(name, []).append((task, name, value))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 
-from ..decisions import codec
+from ..decisions import codec, reviving
 from ..decisions.chunking import Channel, items_of
 from ..decisions.codec import Batch, Blobs, Record, Unsound
 from ..decisions.copying import copied
@@ -15,7 +15,7 @@ from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import Tagged
 from ..errors import CorruptionError, EvolutionError
-from ..words import NULL_TASK_ID, ChunkRow, Place, RecordRow, Thread, WriteRow
+from ..words import NULL_TASK_ID, ChunkRow, Found, Place, RecordRow, Thread, WriteRow
 from .runs import Run, tagged
 
 
@@ -36,11 +36,16 @@ class Reader:
     Args:
         blobs: reads stored bytes.
         keep: keep decoded items beside their chunks, to copy them at the next read.
+        missed: told the place, the checkpoint, and what of it is given as raw data instead of as
+            the object that was stored.
     """
 
-    def __init__(self, blobs: Blobs, keep: bool) -> None:
+    def __init__(
+        self, blobs: Blobs, keep: bool, missed: Callable[[Place, str, str], None] | None = None
+    ) -> None:
         self._blobs = blobs
         self._keep = keep
+        self._missed = missed
 
     def chunks(self, rows: Mapping[int, ChunkRow]) -> dict[int, Chunk]:
         """The chunks of stored rows.
@@ -76,6 +81,22 @@ class Reader:
         except Unsound as found:
             raise corrupt(place, row.id, self._named(place, row, rows, found)) from found
 
+    def head(self, place: Place, found: Found) -> Record:
+        """The record of a head that was found whole.
+
+        Raises:
+            CorruptionError: as `record`, or if the head does not name what is stored.
+        """
+        if found.lost:
+            raise corrupt(place, found.head.id, Unsound(None, "its namespace has no head any more"))
+        row = found.row
+        if row is None or not row.record:
+            raise corrupt(place, found.head.id, Unsound(None, "the head's record is missing"))
+        record = self.record(place, row, found.chunks)
+        if row.digest != found.head.digest:
+            raise corrupt(place, row.id, Unsound(None, "the head was made from another content"))
+        return record
+
     def _named(
         self, place: Place, row: RecordRow, rows: Mapping[int, ChunkRow], found: Unsound
     ) -> Unsound:
@@ -93,6 +114,18 @@ class Reader:
         except Exception:
             return found
         return Unsound(name, found.detail) if name is not None else found
+
+    def sound_batches(
+        self, place: Place, rows: Iterable[WriteRow], chunks: Mapping[int, ChunkRow]
+    ) -> tuple[list[tuple[WriteRow, Batch]], list[tuple[WriteRow, str]]]:
+        """The rows whose write batches are what was written, and the others with what was found."""
+        sound, bad = [], []
+        for row in rows:
+            try:
+                sound.append((row, self.batches(place, [row], chunks)[0]))
+            except CorruptionError as error:
+                bad.append((row, error.detail))
+        return sound, bad
 
     def batches(
         self, place: Place, rows: Iterable[WriteRow], chunks: Mapping[int, ChunkRow]
@@ -183,17 +216,60 @@ class Reader:
 
     def _decoder(self, record: Record, serializer: Serializer) -> Callable[..., Any]:
         def decode(channel: str | None, read: Callable[[], Any]) -> Any:
-            try:
-                return read()
-            except Exception as error:  # the digests hold: the bytes are what was written
-                raise EvolutionError(
-                    f"Thread {record.place.thread.id!r}, checkpoint {record.id}, "
-                    f"channel {channel!r}: the bytes are as they were written, but this saver's "
-                    f"serde cannot read them ({type(error).__name__}: {error}). "
-                    "Were they written with another serde, or by other code?"
-                ) from error
+            return self.decoded(record, serializer, channel, read)
 
         return decode
+
+    def decoded(
+        self,
+        record: Record,
+        serializer: Serializer,
+        channel: str | None,
+        read: Callable[[], Any],
+    ) -> Any:
+        """What `read` decodes of a verified record.
+
+        Args:
+            record: the checkpoint.
+            serializer: decodes.
+            channel: what to call it; None for the checkpoint's own fields.
+            read: decodes.
+
+        Raises:
+            EvolutionError: if the serializer cannot, or may not.
+        """
+        if serializer.lenient:
+            reviving.noted()  # what was missed elsewhere is not this channel's
+        try:
+            value = read()
+        except Exception as error:  # the digests hold: the bytes are what was written
+            raise _unreadable(record, channel, error) from error
+        if serializer.lenient and self._missed is not None:
+            for each in reviving.noted():
+                what = f"channel {channel!r} holds raw data, since {each}"
+                self._missed(record.place, record.id, what)
+        return value
+
+
+def _unreadable(record: Record, channel: str | None, error: Exception) -> EvolutionError:
+    place = record.place
+    missed = error.missed if isinstance(error, reviving.Unknown) else ()
+    why = (
+        f"{error}. Name in allow=[…] what may be read; on_unknown_class='raw' gives raw data"
+        if missed
+        else f"this saver's serde cannot read them ({type(error).__name__}: {error}). "
+        "Were they written with another serde, or by other code?"
+    )
+    what = "its own fields" if channel is None else f"channel {channel!r}"
+    return EvolutionError(
+        f"Thread {place.thread.id!r}, checkpoint {record.id}, {what}: "
+        f"the bytes are as they were written, but {why}",
+        thread=place.thread.id,
+        namespace=place.ns,
+        checkpoint=record.id,
+        channel=channel,
+        classes=tuple(dict.fromkeys(f"{each.module}.{each.name}" for each in missed)),
+    )
 
 
 def united(durable: Iterable[WriteRow], hot: Iterable[WriteRow]) -> tuple[WriteRow, ...]:

@@ -46,8 +46,12 @@ class Run:
         at: the checkpoint this run left the head at; None if it claims that there is none.
         record: that checkpoint, whose chunks the next put may refer to.
         digest: its digest, which the head must have at the next put.
+        head: the digest that the head must have instead, where this run was not given the head,
+            since that is damaged; empty if it is gone.
+        apart: what is stored of `record` is damaged, so that nothing may refer to it.
         addressed: the run was started at a checkpoint given by id, so it forks freely.
         loaded: digests of the pending writes loaded with `at`.
+        unstored: those of them that Postgres does not have right, and need not have.
         writes: what this run has written, by checkpoint.
         conflict: set once the run has lost, or its lease has been.
         hot: the hot tier has, or may have, what this run stands on and Postgres has not.
@@ -59,8 +63,11 @@ class Run:
     at: str | None = None
     record: Record | None = None
     digest: Digest = b""
+    head: Digest | None = None
+    apart: bool = False
     addressed: bool = False
     loaded: tuple[Digest, ...] = ()
+    unstored: tuple[Digest, ...] = ()
     writes: dict[str, Against] = field(default_factory=dict)
     conflict: ConflictError | LeaseLostError | None = None
     hot: bool = False
@@ -80,6 +87,7 @@ class Run:
         if record.parent is not None:
             self.writes.pop(record.parent, None)
         self.at, self.record, self.digest, self.loaded = record.id, record, digest, ()
+        self.head, self.apart, self.unstored = None, False, ()
 
     def against(self, id: str) -> Against:
         """This run's writes against a checkpoint."""
@@ -192,6 +200,12 @@ class Stance:
     expected: Digest = b""
 
 
+def _on_head(run: Run) -> Stance:
+    """What a run that was given a head, or what there was instead, claims."""
+    expected = run.digest if run.head is None else run.head
+    return Stance(run, Claim.HEAD if expected else Claim.EMPTY, expected)
+
+
 def stance(
     run: Run | None, config_run: Run | None, place: Place, parent: str | None, stub: bool
 ) -> Stance | None:
@@ -215,11 +229,11 @@ def stance(
     if run.addressed:
         return Stance(run, Claim.ANY)
     if run.at is not None:
-        return Stance(run, Claim.HEAD, run.digest)
+        return _on_head(run)
     if loaded is not None:
         # The loaded checkpoint carried no versions, so the run began at get_next_version(None).
         run.leader = loaded
-        return Stance(loaded, Claim.ANY if loaded.addressed else Claim.HEAD, loaded.digest)
+        return Stance(loaded, Claim.ANY) if loaded.addressed else _on_head(loaded)
     if place.ns:
         return Stance(run, Claim.ANY)  # a subgraph legitimately starts again on replay
     if parent is None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import UnavailableError
+from ..errors import CorruptionError, UnavailableError
 from ..ports import Durable, Outbox
-from ..words import Place, Put, PutWrites, RecordRow, Thread
+from ..words import Place, Put, PutWrites, RecordRow, Spell, Thread
+from .anchoring import Anchors
 from .arbiter import Arbiter
 from .flushing import Flusher
 from .shared import Shared, Trace, trace_of
@@ -23,14 +24,19 @@ class Settler(Flusher):
     """A flusher that also ends spells, and finds what is to be flushed.
 
     Args:
-        shared, durable, outbox: as of a flusher.
+        shared, durable, outbox, anchors: as of a flusher.
         arbiter: over the same.
     """
 
     def __init__(
-        self, shared: Shared, durable: Durable, outbox: Outbox | None, arbiter: Arbiter
+        self,
+        shared: Shared,
+        durable: Durable,
+        outbox: Outbox | None,
+        arbiter: Arbiter,
+        anchors: Anchors,
     ) -> None:
-        super().__init__(shared, durable, outbox)
+        super().__init__(shared, durable, outbox, anchors)
         self._arbiter = arbiter
 
     async def settle(self, thread: Thread) -> None:
@@ -90,6 +96,19 @@ class Settler(Flusher):
                 raise
         return needed or self._shared.policy.asks_hot
 
+    async def give_up(self, place: Place, spell: Spell) -> None:
+        """Goes on without what the hot tier alone held and what cannot be read any more; what can
+        be is flushed."""
+        while True:
+            try:
+                await self.drain(place.thread)
+                break
+            except CorruptionError:
+                if await self._outbox.skip(place.thread) is None:
+                    raise
+        await self._outbox.discard(place, spell.token, spell.head.digest)
+        await self._durable.clear_ahead(place, spell.token)
+
     async def end_quiet(self, thread: Thread, quiet: float) -> None:
         """Ends the spells of a thread for which nothing came for `quiet` seconds."""
         for waiting in await self._durable.ahead(thread.key, THREADS):
@@ -103,7 +122,10 @@ class Settler(Flusher):
         """
         waiting = await self._durable.ahead(thread.key, THREADS)
         heads = await self._durable.heads(thread)
-        out = await self._outbox.take(thread, b"", THREADS)
+        try:
+            out = await self._outbox.take(thread, b"", THREADS)
+        except CorruptionError:
+            out = None
         entries = out.entries if out is not None else ()
         found = (w.place.ns for w in waiting), (e.item.place.ns for e in entries)
         return sorted({*heads, *found[0], *found[1]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
 from ..events import Kind
 from ..health import HeadCacheHealth
+from ..recovery import OnRecovery
 from ..words import Digest, Place, Put, PutWrites, Thread
 from .leases import Leases
 from .reading import Reader
@@ -119,6 +120,8 @@ class Policy:
         secured: 1 if what is acknowledged is on the hot tier's disk, so that a restart loses
             nothing; 2 if it is on a replica's as well, or durable, so that a fail-over does not
             either; 0 if neither.
+        falls_back: serve what is left where a head is damaged.
+        stale_after: seconds after which a head that is served is marked; None for never.
     """
 
     write_behind: bool = False
@@ -126,6 +129,8 @@ class Policy:
     accepts_loss: bool = False
     stale_reads: bool = False
     secured: int = 0
+    falls_back: bool = True
+    stale_after: float | None = None
 
     @property
     def asks_hot(self) -> bool:
@@ -147,6 +152,8 @@ class Shared:
         fork_on_conflict: let a put that finds the head moved become the head.
         policy: what may be done while the tiers are not one.
         unflushed, leases: as their types say.
+        clock: seconds of the epoch.
+        on_recovery: called where a head is not served just as it was left; None for nobody.
     """
 
     blobs: Blobs
@@ -164,3 +171,5 @@ class Shared:
     policy: Policy
     unflushed: Unflushed
     leases: Leases
+    clock: Callable[[], float]
+    on_recovery: OnRecovery | None = None

@@ -10,9 +10,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..decisions import codec, retention
 from ..decisions.codec import Blobs, Record, Unsound
+from ..decisions.digest import Seal
 from ..decisions.matching import Chunk
 from ..decisions.rechaining import Rechained
 from ..decisions.serializing import Serializer
@@ -24,11 +26,13 @@ from ..errors import (
     UsageError,
 )
 from ..ports import Durable
-from ..words import Head, Listing, Page, Place, RecordRow, Thread, WriteRow
+from ..words import Digest, Head, Listing, Page, Place, RecordRow, Thread, WriteRow
 from . import history
+from .anchoring import Anchors
 from .copies import Copies
 from .reading import corrupt
 from .settling import Settler
+from .vault import Vault
 
 logger = logging.getLogger("langgraph_durable_state")
 
@@ -43,10 +47,23 @@ TRIES = 5
 """A prune of a thread whose head moves meanwhile starts again; five times, then it gives up."""
 
 
+NO_HEAD = Head("", 0, b"")
+
+
 class Upkeep:
     """Upkeep over one driver's tiers."""
 
-    def __init__(self, durable: Durable, copies: Copies, flusher: Settler, blobs: Blobs) -> None:
+    def __init__(
+        self,
+        durable: Durable,
+        copies: Copies,
+        flusher: Settler,
+        blobs: Blobs,
+        vault: Vault,
+        anchors: Anchors,
+    ) -> None:
+        self._vault = vault
+        self._anchors = anchors
         self._durable = durable
         self._copies = copies
         self._flusher = flusher
@@ -58,7 +75,10 @@ class Upkeep:
             await self._flusher.settle(thread)
         except (CorruptionError, EvolutionError, StateLostError) as error:
             logger.warning("thread %r is deleted as it is: %s", thread.id, error)
+        if self._anchors.signs:
+            await self._anchors.forget(thread, list(await self._durable.heads(thread)))
         ahead = await self._durable.delete_thread(thread)
+        await self._anchors.forget(thread, list(ahead))
         for _ in range(DELETIONS):
             marked = any(ahead.values())
             if not await self._flusher.erase(thread, list(ahead), needed=marked):
@@ -86,7 +106,8 @@ class Upkeep:
             doomed[thread].add((ns, id))
         for thread, ids in doomed.items():
             for _ in range(TRIES):
-                if await self._removed(serializer, thread, ids):
+                removed = partial(self._removed, serializer, thread, ids)
+                if await self._vault.reading(thread, removed):
                     break
                 await self._flusher.end(thread)
             else:
@@ -98,7 +119,9 @@ class Upkeep:
         """Removes these checkpoints of a thread; not while the hot tier may be ahead of it."""
         heads = await self._surviving(thread, ids)
         needed = set(await self._needed(serializer, thread, heads))
-        done = await self._durable.remove(thread, sorted(ids - needed))
+        seals = await self._signed(thread, heads) if self._anchors.signs else {}
+        done = await self._durable.remove(thread, sorted(ids - needed), seals)
+        await self._anchors.forget(thread, list(heads))  # a reader may have told it again
         if done and (kept := ids & needed):
             logger.warning(
                 "%d checkpoints of thread %r stay: its head's DeltaChannels are made from them",
@@ -108,6 +131,20 @@ class Upkeep:
         if done:
             await self._copies.drop(thread, sorted({ns for ns, _ in ids - needed}))
         return done
+
+    async def _signed(self, thread: Thread, heads: dict[str, Head]) -> dict[Digest, bytes]:
+        """What signs these heads, which are about to be moved back; so that nothing contradicts
+        that, it is not witnessed what they were before."""
+        seals: dict[Digest, bytes] = {}
+        for ns, head in heads.items():
+            page = await self._durable.page(
+                Listing(thread, thread.tenant, ns, head.id, None, {}, 1, light=True)
+            )
+            for _, row in page.rows:
+                place = Place(thread, ns)
+                seals |= self._anchors.seals(place, [self._record(place, row, page)])
+        await self._anchors.forget(thread, list(await self._durable.heads(thread)))
+        return seals
 
     async def _surviving(self, thread: Thread, doomed: set[tuple[str, str]]) -> dict[str, Head]:
         """The heads that a thread will have without `doomed`."""
@@ -142,7 +179,8 @@ class Upkeep:
         await self._flusher.settle(thread)
         for _ in range(TRIES):
             heads = await self._durable.heads(thread)
-            kept = await self._needed(serializer, thread, heads)
+            needed = partial(self._needed, serializer, thread, heads)
+            kept = await self._vault.reading(thread, needed)
             if await self._durable.keep(thread, kept, heads):
                 return
         raise _busy(thread)
@@ -171,7 +209,7 @@ class Upkeep:
         if not rows:
             return set()
         try:
-            parts = codec.record_parts(rows[0].record, self._blobs)
+            parts = codec.record_parts(rows[0], self._blobs)
             stored = codec.channels_present(rows[0], self._blobs)
             body, metadata = serializer.loads(*parts[3]), serializer.loads(*parts[4])
         except Unsound as found:
@@ -193,30 +231,44 @@ class Upkeep:
         await self._flusher.settle(target)
         if source == target or await self._durable.heads(target):
             raise UsageError(f"copy_thread: thread {target.id!r} has checkpoints already")
+        seal = self._vault.at_hand(source, None)
+        if seal is None:
+            owner, seal = await self._vault.of_owner(source)
+            target = replace(target, user=owner.user)  # a copy is its source's owner's
         for _ in range(TRIES):
-            if await self._copied(serializer, source, target, latest_only):
+            copied = partial(self._copied, serializer, source, target, latest_only, seal)
+            if await self._vault.reading(source, copied):
                 return
             await self._durable.delete_thread(target)  # the source was pruned meanwhile
         raise _busy(source)
 
     async def _copied(
-        self, serializer: Serializer, source: Thread, target: Thread, latest_only: bool
+        self,
+        serializer: Serializer,
+        source: Thread,
+        target: Thread,
+        latest_only: bool,
+        seal: Seal,
     ) -> bool:
         """Copies once; False if a head of the source was removed meanwhile."""
         heads = await self._durable.heads(source)
         only = set(await self._needed(serializer, source, heads)) if latest_only else None
         pages = await self._pages(source, only)
-        made = Rechained(target, self._blobs)
+        made = Rechained(target, self._blobs, seal)
         writes = [self._copied_writes(source, page, made) for page in pages]
+        seals: dict[tuple[str, str], bytes] = {}
         for page, rows in zip(reversed(pages), reversed(writes), strict=True):
-            records = [
-                made.record(row, self._record(Place(source, row.ns), row, page))
-                for _, row in reversed(page.rows)
-            ]
+            records = []
+            for _, row in reversed(page.rows):
+                record = self._record(Place(source, row.ns), row, page)
+                records.append(made.record(row, record))
+                if heads.get(row.ns, NO_HEAD).id == row.id:
+                    seals[row.ns, row.id] = made.signed(records[-1], record)
             await self._durable.copy(source, target, records, rows, [])
         if heads:
             last = [(ns, head.id) for ns, head in heads.items()]
-            await self._durable.copy(source, target, [], [], last)
+            signed = [seals.get(ids, b"") for ids in last]
+            await self._durable.copy(source, target, [], [], last, signed)
         return (await self._durable.heads(target)).keys() == heads.keys()
 
     async def _pages(self, source: Thread, only: set[tuple[str, str]] | None) -> list[Page]:

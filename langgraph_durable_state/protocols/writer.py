@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ..decisions import keys
+from ..decisions import digest, keys
+from ..decisions.codec import Record
 from ..decisions.serializing import Serializer
 from ..errors import (
     ConflictError,
     LeaseLostError,
     NumberTakenError,
+    StateLostError,
     UnavailableError,
     UsageError,
 )
@@ -23,6 +26,7 @@ from ..ports import Commits, Durable
 from ..words import (
     Ahead,
     Claim,
+    Digest,
     Fenced,
     Head,
     Kept,
@@ -32,10 +36,12 @@ from ..words import (
     Place,
     Put,
     PutWrites,
+    RecordRow,
     Stored,
     Thread,
     Won,
 )
+from .anchoring import Anchors
 from .behind import Behind
 from .copies import Copies
 from .drafting import (
@@ -55,6 +61,13 @@ from .reading import config_of
 from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
 from .settling import Settler
 from .shared import Known, Shared
+from .vault import Vault
+
+TRIES = 20
+"""A fork under a key is stored on the head that it found; if that moves each time, it gives up."""
+
+_SIZES = (0, digest.SIZE)
+"""Of the digest of a head, or of none."""
 
 
 class Writer:
@@ -67,6 +80,8 @@ class Writer:
         copies: the hot tier's.
         behind: stores in the hot tier; None if there is none.
         flusher: makes that durable.
+        vault: has the keys that it is stored with.
+        anchors: have heads signed and witnessed.
     """
 
     def __init__(
@@ -77,8 +92,12 @@ class Writer:
         copies: Copies,
         behind: Behind | None,
         flusher: Settler,
+        vault: Vault,
+        anchors: Anchors,
     ) -> None:
         self._shared = shared
+        self._vault = vault
+        self._anchors = anchors
         self._policy = shared.policy
         self._durable = durable
         self._commits = commits
@@ -105,11 +124,16 @@ class Writer:
         actor = run or (loaded if loaded is not None and loaded.addressed else None)
         if actor is not None:
             self._shared.register.started(actor, asked.place, asked.id)
-        parent = self._known_parent(run, asked)
-        if parent is None and asked.parent is not None:
+        parent = self._known_parent(run, loaded, asked)
+        if parent is None and (before := asked.parent) is not None:
             # A fork of a checkpoint that this process has not seen lately.
             asked = asked.frozen(serializer)
-            parent = await self._load(asked.place, asked.parent)
+            parent = await self._parent(asked.place, before)
+        near = parent.record if parent is not None else None
+        seal = self._vault.at_hand(asked.place.thread, near)
+        if seal is None:
+            asked = asked.frozen(serializer)
+            seal = await self._vault.seal(asked.place.thread, near)
         position = self._stance(run, loaded, asked, parent)
         consumed = None
         if position.run is not None and position.run.at == asked.parent and asked.parent:
@@ -123,32 +147,62 @@ class Writer:
             serializer,
             self._shared.numbers,
             self._shared.blobs,
+            seal,
             hot,
         ).under(fence)
+        if position.run is not None and position.run.apart:
+            made = made.anew(serializer, self._shared.blobs)
+        if position.run is not None and position.run.head is not None and made.put.seal:
+            made = await self._beyond(made)
         await self._store(made, serializer, hot, self._must_be_durable(asked.config))
         return config_of(asked.place, asked.id, None)
 
     def _prefers_hot(self, run: Run | None, config: Mapping[str, Any]) -> bool:
         if self._behind is None:
             return False
+        if run is not None and run.head is not None and len(run.head) not in _SIZES:
+            return False  # the hot tier cannot compare a head's digest that was cut off
         return (run is not None and run.hot) or not self._must_be_durable(config)
 
     def _must_be_durable(self, config: Mapping[str, Any]) -> bool:
         """Whether Postgres has to have what is acknowledged."""
         return not self._policy.write_behind or exits(config)
 
-    def _known_parent(self, run: Run | None, asked: Request) -> Known | None:
+    def _known_parent(self, run: Run | None, loaded: Run | None, asked: Request) -> Known | None:
         if asked.parent is None:
             return None
+        if run is None and loaded is not None and loaded.apart:
+            run = loaded
         if run is not None and run.at == asked.parent and run.record is not None:
             return Known(run.record, run.digest)
         return self._shared.recent.get((asked.place, asked.parent))
 
-    async def _load(self, place: Place, id: str | None) -> Known | None:
-        found = await self._durable.read(place, id, b"", None)
-        if found is None or found.row is None:
-            return None
-        return Known(self._shared.reader.record(place, found.row, found.chunks), found.row.digest)
+    async def _load(self, place: Place, id: str) -> Known | None:
+        found = await self._stored_row(place, id)
+        return Known(*found[:2]) if found is not None else None
+
+    async def _parent(self, place: Place, id: str) -> Known | None:
+        """A checkpoint that another process has put, maybe in the hot tier alone."""
+        known = await self._load(place, id)
+        if known is None and self._policy.asks_hot:
+            try:
+                await self._flusher.settle(place.thread)
+            except StateLostError:
+                return None
+            known = await self._load(place, id)
+        return known
+
+    async def _stored_row(self, place: Place, id: str) -> tuple[Record, Digest, RecordRow] | None:
+        """A stored checkpoint, proven."""
+
+        async def read() -> tuple[Record, Digest, RecordRow] | None:
+            found = await self._durable.read(place, id, b"", None)
+            if found is None or found.row is None:
+                return None
+            record = self._shared.reader.record(place, found.row, found.chunks)
+            return record, found.row.digest, found.row
+
+        return await self._vault.reading(place.thread, read)
 
     def _stance(
         self, run: Run | None, loaded: Run | None, asked: Request, parent: Known | None
@@ -187,6 +241,7 @@ class Writer:
             self._won(made, known, outcome, hot)
             if not outcome.repeated and not hot:
                 await self._copies.follow(made, outcome.seq)
+                await self._anchors.note(made.put, force=made.put.claim is Claim.EMPTY)
 
     def _fenced(self, item: Put | PutWrites, run: Run | None) -> LeaseLostError:
         """The error of what was refused since its lease was taken over; its run is told as well."""
@@ -207,11 +262,10 @@ class Writer:
     async def _there(self, made: Draft, serializer: Serializer) -> Known | None:
         """A put that is stored under another mark, since its first answer was lost; None if it is
         not: it was refused, or is not the same."""
-        found = await self._durable.read(made.put.place, made.put.id, b"", None)
-        if found is None or found.row is None or found.row.refused:
+        found = await self._stored_row(made.put.place, made.put.id)
+        if found is None or found[2].refused or not same(found[0], made.record, serializer):
             return None
-        record = self._shared.reader.record(made.put.place, found.row, found.chunks)
-        return Known(record, found.row.digest) if same(record, made.record, serializer) else None
+        return Known(*found[:2])
 
     def _won(self, made: Draft, known: Known, outcome: Won, hot: bool) -> None:
         self._shared.register.settled(made.put.place, made.put.parent)
@@ -325,6 +379,37 @@ class Writer:
         return made, outcome, False
 
     async def _submit(self, made: Draft, serializer: Serializer) -> tuple[Draft, Outcome]:
+        if not made.put.seal or made.put.claim is not Claim.ANY:
+            return await self._submit_once(made, serializer)
+        if await self._there(made, serializer) is not None:
+            return made, Won(0, repeated=True)
+        for _ in range(TRIES):
+            made = await self._on_head(made)
+            made, outcome = await self._submit_once(made, serializer)
+            if not isinstance(outcome, Lost):
+                break
+        if isinstance(outcome, Ahead):
+            made = replace(made, put=replace(made.put, claim=Claim.ANY))
+        return made, outcome
+
+    async def _on_head(self, made: Draft) -> Draft:
+        """A fork, or a put of a run without proof, that moves the head from where it is now: its
+        moves are counted."""
+        place = made.put.place
+        current = await self._vault.reading(place.thread, partial(self._anchors.current, place))
+        made = made.counted(max(current.count + 1, made.record.count), self._shared.blobs)
+        if not current.head.digest:
+            return replace(made, put=replace(made.put, claim=Claim.EMPTY))
+        claim = replace(made.put, claim=Claim.HEAD, expected=current.head.digest)
+        return replace(made, put=claim)
+
+    async def _beyond(self, made: Draft) -> Draft:
+        """A put of a run that was given an ancestor of the head, as the head's next move."""
+        place = made.put.place
+        current = await self._vault.reading(place.thread, partial(self._anchors.current, place))
+        return made.counted(max(current.count + 1, made.record.count), self._shared.blobs)
+
+    async def _submit_once(self, made: Draft, serializer: Serializer) -> tuple[Draft, Outcome]:
         try:
             outcome = await self._commits.submit(made.put)
         except NumberTakenError:
@@ -334,7 +419,12 @@ class Writer:
             outcome = await self._commits.submit(made.put)
         if isinstance(outcome, ParentGone):
             place = made.put.place
-            gone = not await self._durable.chain(place, made.put.parent or "", 1)
+            rows = await self._durable.chain(place, made.put.parent or "", 1)
+            gone = not rows
+            before = made.record.parent_digest
+            if made.put.seal and rows and before not in (b"", rows[0].digest):
+                # It is under another key now: what is made from it says what is no longer true.
+                return made, Lost(await self._head_id(place), kept=False)
             if gone and made.needs_ancestors(serializer):
                 # Nobody could read it: what it is made from was pruned.
                 return made, Lost(await self._head_id(place), kept=False)
@@ -365,7 +455,14 @@ class Writer:
             raise UsageError('put_writes needs config["configurable"]["checkpoint_id"]')
         if not writes:
             return
-        made = draft_writes(place, id, writes, task_id, task_path, serializer, self._shared.numbers)
+        near = self._near(config, place, id) if self._vault.encrypts else None
+        seal = self._vault.at_hand(place.thread, near)
+        if seal is None:
+            # What the caller does to them meanwhile changes nothing.
+            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            seal = await self._vault.seal(place.thread, near)
+        numbers = self._shared.numbers
+        made = draft_writes(place, id, writes, task_id, task_path, serializer, numbers, seal)
         run = self._shared.register.of_writes(config, place, id)
         made = replace(made, fence=fence_of(self._shared.leases, place.thread, run))
         if run is not None:
@@ -379,6 +476,14 @@ class Writer:
         chunks = [] if repeated or hot else made.ordinary_chunks(item.rows)
         self._shared.register.wrote(run, place, id, digests, chunks)
         self._shared.heads.wrote(place, id, made.batches)
+
+    def _near(self, config: Mapping[str, Any], place: Place, id: str) -> Record | None:
+        """A record of the thread that this process knows: the owner is its."""
+        run = self._shared.register.of_writes(config, place, id)
+        if run is not None and run.record is not None:
+            return run.record
+        known = self._shared.recent.get((place, id))
+        return known.record if known is not None else None
 
     async def _stored_writes(
         self, made: DraftWrites, run: Run | None, durably: bool

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..decisions import keys
-from ..words import Advance, ChunkRow, Place, Put, PutWrites, RecordRow, Thread, WriteRow
+from ..words import (
+    Advance,
+    ChunkRow,
+    Place,
+    Put,
+    PutWrites,
+    RecordRow,
+    Rewritten,
+    Thread,
+    WriteRow,
+)
 from . import arrays
 
 _LARGEST = 2**31 - 1
@@ -80,6 +90,7 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.ints(i for i, p in enumerate(puts, 1) for _ in p.consumed),
         arrays.byteas(digest for p in puts for digest in p.consumed),
         arrays.byteas(w.spell for w, _ in batches),
+        arrays.byteas(p.seal for p in puts),
     )
 
 
@@ -136,6 +147,31 @@ def one_write(item: PutWrites, row: WriteRow, slot: int) -> tuple[object, ...]:
         row.blob,
         *chunks([chunk for chunk in item.chunks if chunk.no in row.numbers]),
         arrays.bigint(item.fence),
+    )
+
+
+def rewritten(rows: Rewritten) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.texts(r.ns for _, r, _ in rows.records),
+        arrays.texts(r.id for _, r, _ in rows.records),
+        arrays.byteas(old for old, _, _ in rows.records),
+        arrays.byteas(r.digest for _, r, _ in rows.records),
+        arrays.byteas(r.record for _, r, _ in rows.records),
+        arrays.texts(meta for _, _, meta in rows.records),
+        arrays.byteas(keys.packed(r.numbers) for _, r, _ in rows.records),
+        arrays.texts(ns for _, ns, _ in rows.writes),
+        arrays.texts(w.id for _, _, w in rows.writes),
+        arrays.texts(w.task for _, _, w in rows.writes),
+        arrays.ints(w.slot for _, _, w in rows.writes),
+        arrays.byteas(old for old, _, _ in rows.writes),
+        arrays.byteas(w.digest for _, _, w in rows.writes),
+        arrays.byteas(w.blob for _, _, w in rows.writes),
+        arrays.byteas(keys.packed(w.numbers) for _, _, w in rows.writes),
+        *chunks(rows.chunks),
+        arrays.texts(rows.heads),
+        arrays.texts(head.id for head in rows.heads.values()),
+        arrays.byteas(head.digest for head in rows.heads.values()),
+        arrays.byteas(head.seal for head in rows.heads.values()),
     )
 
 

@@ -17,8 +17,10 @@ from ..errors import CorruptionError
 from ..ports import Scripts
 from ..words import (
     Answer,
+    ChunkRow,
     Cold,
     Digest,
+    Entry,
     Head,
     HotFound,
     Kept,
@@ -34,9 +36,11 @@ from ..words import (
     Thread,
     Unfit,
     Won,
+    WriteRow,
 )
 from .postgres import differing_slot
 from .redis import SPELL, field, fields, read_copy
+from .scrub import RedisScrub
 
 _WRITES = ":writes"
 _REFUSED = 4
@@ -62,7 +66,7 @@ LARGEST_TAKE = 4 * 1024 * 1024
 """Bytes taken at once: what one statement of a group commit may hold."""
 
 
-class RedisOutbox:
+class RedisOutbox(RedisScrub):
     """Implements `Outbox`.
 
     Args:
@@ -146,9 +150,12 @@ class RedisOutbox:
     async def peek(self, place: Place, held: Digest) -> HotFound:
         answer = await self._scripts.call("peek", self._of_place(place), [held])
         spell, digest, copy, writes = answer
-        row, chunks = read_copy(place.ns, copy) if copy else (None, {})
+        try:
+            row, chunks = read_copy(place.ns, copy) if copy else (None, {})
+        except Unsound:
+            row, chunks = None, {}  # as if it were gone: what is not whole serves nobody
         named = zip(writes[::2], writes[1::2], strict=True)
-        pairs = [outgoing.read_write(name, data) for name, data in named]
+        pairs = [pair for name, data in named if (pair := _hot_write(name, data)) is not None]
         own = {c.no: c for _, sent in pairs for c in sent}
         return HotFound(_spell(spell), digest, row, chunks, tuple(row for row, _ in pairs), own)
 
@@ -166,17 +173,23 @@ class RedisOutbox:
         if answer is None:
             return None
         first, left, *entries = answer
-        try:
-            read = tuple(map(outgoing.read_entry, entries))
-        except Unsound as found:
-            raise CorruptionError(
-                thread=thread.id or thread.key.hex,
-                namespace="",
-                checkpoint="in the outbox",
-                channel=None,
-                detail=found.detail,
-            ) from found
-        return Outgoing(int(first), read, int(left))
+        read: list[Entry] = []
+        for data in entries:
+            try:
+                read.append(outgoing.read_entry(data))
+            except Unsound as found:
+                if not read:
+                    raise _unreadable(thread, found) from found
+                break
+        return Outgoing(int(first), tuple(read), int(left) + len(entries) - len(read))
+
+    async def skip(self, thread: Thread) -> bytes | None:
+        names = self._of_thread(thread)[:2]
+        oldest = await self._scripts.call("skip", names, [""])
+        if not oldest or _is_readable(oldest):
+            return None
+        skipped: bytes | None = await self._scripts.call("skip", names, [oldest])
+        return skipped or None
 
     async def ack(
         self,
@@ -212,6 +225,9 @@ class RedisOutbox:
     async def forget(self, place: Place, token: bytes) -> None:
         await self._scripts.call("forget", self._of_place(place), [token, self._ttl])
 
+    async def outdated(self, place: Place) -> None:
+        await self._scripts.call("outdated", self._of_place(place), [])
+
     async def discard(self, place: Place, token: bytes, head: Digest) -> bool:
         return bool(await self._scripts.call("discard", self._of_place(place), [token, head]))
 
@@ -239,6 +255,33 @@ class RedisOutbox:
 
     def _fence(self, thread: Thread) -> str:
         return keys.outbox_key(self._prefix, thread.key, ":fence")
+
+
+def _unreadable(thread: Thread, found: Unsound) -> CorruptionError:
+    return CorruptionError(
+        thread=thread.id or thread.key.hex,
+        namespace="",
+        checkpoint="in the outbox",
+        channel=None,
+        detail=found.detail,
+    )
+
+
+def _hot_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]] | None:
+    """A row of pending writes with its chunks; one that is damaged is found so when it is read."""
+    try:
+        return outgoing.read_write(name, data)
+    except Unsound:
+        row = outgoing.damaged_write(name, data)
+        return (row, ()) if row is not None else None
+
+
+def _is_readable(data: bytes) -> bool:
+    try:
+        outgoing.read_entry(data)
+    except Unsound:
+        return False
+    return True
 
 
 def _fence(item: Put | PutWrites) -> int | str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -28,21 +29,25 @@ from ..words import (
     Put,
     PutWrites,
     RecordRow,
+    Rewritten,
     Stored,
     Thread,
     Waiting,
     WriteRow,
 )
 from . import arrays, bind
+from .data_keys import PostgresKeys
+from .events import PostgresEvents
 from .leases import PostgresLeases
 from .outcomes import Seen, Standing, outcome
+from .scrub import PostgresScrub
 from .statements import schema_sql
 
-VERSION = 2
+VERSION = 3
 _LARGEST = 2**31 - 1
 
 
-class PostgresTier(PostgresLeases):
+class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
     """Implements `Durable`.
 
     Args:
@@ -119,6 +124,7 @@ class PostgresTier(PostgresLeases):
             put.spell,
             arrays.bigint(put.fence),
             arrays.byteas(put.consumed) if put.consumed else None,
+            put.seal,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
@@ -202,7 +208,7 @@ class PostgresTier(PostgresLeases):
         )
         found = await self._sql.fetch("list_thread", params)
         rows = [
-            RecordRow(ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
+            RecordRow(ns, id, parent, seq, digest, record, _unpacked(chunks), refused)
             for _, ns, id, parent, seq, digest, record, chunks, refused, _ in found
         ]
         ids = [(row.ns, row.id) for row in rows]
@@ -230,7 +236,7 @@ class PostgresTier(PostgresLeases):
         for ns, id, task, slot, path, n, digest, data, chunks in await self._sql.fetch(
             "writes", params
         ):
-            row = WriteRow(id, task, slot, path, n, digest, data, keys.unpacked(chunks))
+            row = WriteRow(id, task, slot, path, n, digest, data, _unpacked(chunks))
             found[ns, id].append(row)
         return {where: tuple(rows) for where, rows in found.items()}
 
@@ -246,13 +252,13 @@ class PostgresTier(PostgresLeases):
     async def chain(self, place: Place, id: str, limit: int) -> list[RecordRow]:
         rows = await self._sql.fetch("chain", (place.thread.key, place.ns, id, limit))
         return [
-            RecordRow(place.ns, id, parent, seq, digest, record, keys.unpacked(chunks), refused)
+            RecordRow(place.ns, id, parent, seq, digest, record, _unpacked(chunks), refused)
             for id, parent, seq, digest, record, chunks, refused in rows
         ]
 
     async def heads(self, thread: Thread) -> dict[str, Head]:
         rows = await self._sql.fetch("heads", (thread.key,))
-        return {ns: Head(id, seq, digest) for ns, id, seq, digest in rows}
+        return {ns: Head(*head) for ns, *head in rows}
 
     # -- removing ----------------------------------------------------------------------------
 
@@ -270,9 +276,19 @@ class PostgresTier(PostgresLeases):
         rows = await self._sql.fetch("runs", params)
         return [(_thread(row), row[5], row[6]) for row in rows]
 
-    async def remove(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> bool:
+    async def sign_head(self, place: Place, digest: Digest, seal: bytes) -> bool:
+        params = (place.thread.key, place.ns, digest, seal)
+        return bool(await self._sql.fetch("sign_head", params))
+
+    async def remove(
+        self,
+        thread: Thread,
+        doomed: Sequence[tuple[str, str]],
+        seals: Mapping[Digest, bytes] = MappingProxyType({}),
+    ) -> bool:
         where = (thread.key, *bind.pairs(doomed))
-        steps = ["settle_heads", "drop_heads", "sweep_chunks", "drop_thread"]
+        signed = arrays.byteas(seals), arrays.byteas(seals.values())
+        steps = ["drop_heads", "sweep_chunks", "drop_thread"]
 
         def alone(rows: Sequence[tuple[Any, ...]]) -> bool:
             return all(ahead is None for *_, ahead in rows)
@@ -281,6 +297,7 @@ class PostgresTier(PostgresLeases):
             [
                 ("lock_heads", (thread.key,)),
                 ("remove_checkpoints", where),
+                ("settle_heads", (thread.key, *signed)),
                 *((step, (thread.key,)) for step in steps),
             ],
             go_on=alone,
@@ -304,6 +321,22 @@ class PostgresTier(PostgresLeases):
             go_on=unmoved,
         )
         return len(done) > 1
+
+    async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
+        known = {ns: (head.digest, None) for ns, head in heads.items()}
+
+        def unmoved(found: Sequence[tuple[Any, ...]]) -> bool:
+            return {ns: (digest, ahead) for ns, _, _, digest, ahead in found} == known
+
+        done = await self._sql.transaction(
+            [
+                ("lock_heads", (thread.key,)),
+                ("rewrite", (thread.key, *bind.rewritten(rows))),
+                ("sweep_chunks", (thread.key,)),
+            ],
+            go_on=unmoved,
+        )
+        return len(done) > 1 and bool(done[1][0][0])
 
     # -- what the hot tier may be ahead of ---------------------------------------------------
 
@@ -344,6 +377,10 @@ class PostgresTier(PostgresLeases):
             for key, tenant, id, ns, token, since, head in rows
         ]
 
+    async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
+        params = (place.thread.key, place.ns, expected, to.id, to.digest)
+        return bool(await self._sql.fetch("move_head", params))
+
     # -- copying -----------------------------------------------------------------------------
 
     async def copy(
@@ -353,17 +390,20 @@ class PostgresTier(PostgresLeases):
         rows: Sequence[RecordRow],
         writes: Sequence[tuple[str, WriteRow]],
         heads: Sequence[tuple[str, str]],
+        seals: Sequence[bytes] = (),
     ) -> None:
         numbers = {*_numbers(rows), *_numbers(w for _, w in writes)}
         chunks = (source.key, target.key, arrays.bigints(sorted(numbers)))
         steps: list[tuple[str, Sequence[object]]] = [
+            ("copy_thread", bind.thread(target)),
             ("copy_chunks", chunks),
             ("copy_rows", (source.key, target.key, *bind.record_rows(rows))),
             ("copy_writes", (target.key, *bind.write_rows(writes))),
         ]
         if heads:
-            steps.append(("copy_thread", bind.thread(target)))
-            steps.append(("copy_heads", (target.key, *bind.pairs(heads))))
+            signed = arrays.byteas(seals or [b""] * len(heads))
+            steps.append(("copy_heads", (target.key, *bind.pairs(heads), signed)))
+            steps.append(("copied", (target.key, len(heads))))
         await self._sql.transaction(steps)
 
 
@@ -413,17 +453,33 @@ def differing_slot(digest: Digest) -> int:
 
 def _names(tenant: bytes | None, id: bytes | None) -> tuple[str, str]:
     """The names of a thread; empty while it has no entry."""
-    return keys.decoded(tenant or b""), keys.decoded(id or b"")
+    return _decoded(tenant or b""), _decoded(id or b"")
 
 
 def _thread(row: Sequence[Any]) -> Thread:
     key, tenant, id, user, session = row[:5]
-    owners = (None if o is None else keys.decoded(o) for o in (user, session))
-    return Thread(keys.decoded(tenant), keys.decoded(id), key, *owners)
+    owners = (None if o is None else _decoded(o) for o in (user, session))
+    return Thread(_decoded(tenant), _decoded(id), key, *owners)
+
+
+def _decoded(name: bytes) -> str:
+    """A name; one that is damaged is shown as far as it can be, and fits no digest."""
+    try:
+        return keys.decoded(name)
+    except UnicodeDecodeError:
+        return name.decode(errors="replace")
 
 
 def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:
     return {no for row in rows for no in row.numbers}
+
+
+def _unpacked(data: bytes) -> tuple[int, ...]:
+    """Chunk numbers; none if they are damaged, which then do not fit what they belong to."""
+    try:
+        return keys.unpacked(data)
+    except ValueError:
+        return ()
 
 
 def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
@@ -433,23 +489,23 @@ def _found(ns: str, rows: Sequence[tuple[Any, ...]]) -> Found | None:
     chunks = {}
     writes = []
     ahead = None
-    for kind, a, b, c, d, e, f, g, h, i, j, k in rows:
+    for kind, a, b, c, d, e, f, g, h, i, j, k, seal in rows:
         if kind == 0:
-            head, ahead = Head(b, a, c), k
-            numbers = keys.unpacked(i) if i is not None else ()
+            head, ahead = Head(b, a, c, seal), k
+            numbers = _unpacked(i) if i is not None else ()
             if h is not None:
                 row = RecordRow(ns, d, e, f, g, h, numbers, j)
             elif d is None and c:
                 row = RecordRow(ns, b, None, a, c, b"", ())  # a head without its record
         elif kind == 1:
             chunks[a] = ChunkRow(a, c, h)
+        elif kind == 3:
+            return Found(Head(b, a, c), None, (), {}, (), lost=True)
         else:
             writes.append((a, b, c, d, f, h, i))
     if head is None:
         return None
-    found = [
-        WriteRow(head.id, b, a, d, f, c, h, keys.unpacked(i)) for a, b, c, d, f, h, i in writes
-    ]
+    found = [WriteRow(head.id, b, a, d, f, c, h, _unpacked(i)) for a, b, c, d, f, h, i in writes]
     return Found(head, row, numbers, chunks, tuple(found), ahead)
 
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..decisions import keys
+from ..decisions.codec import Unsound
 from ..ports import Scripts
 from ..words import ChunkRow, Digest, Place, Put, RecordRow, Thread
 
 _CHUNK = b"c"
+_WITNESS = ":witness"
+
+WITNESS_SECONDS = 30 * 24 * 60 * 60
+"""A head that nobody wrote or read for so long has no witness any more."""
 SPELL = ":spell"
 """Ends the key of what the hot tier knows of a namespace that it may be ahead of."""
 
@@ -74,6 +79,25 @@ class RedisTier:
             return None
         return read_copy(place.ns, flat)
 
+    async def witness(self, place: Place) -> bytes:
+        return await self._scripts.call("witness", [self._witness(place)], []) or b""
+
+    async def raise_witness(self, place: Place, witness: bytes, force: bool) -> None:
+        args = [witness, "1" if force else "", WITNESS_SECONDS]
+        await self._scripts.call("raise_witness", [self._witness(place)], args)
+
+    async def drop_witnesses(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
+        if thread is None or namespaces is None:
+            of = f"{{{thread.key.hex}}}:" if thread is not None else ""
+            names = await self._scripts.find(f"{self._prefix}:{of}*{_WITNESS}")
+        else:
+            names = [self._witness(Place(thread, ns)) for ns in namespaces]
+        for name in names:  # of all threads they are on several nodes of a cluster
+            await self._scripts.call("drop", [name], [])
+
+    def _witness(self, place: Place) -> str:
+        return keys.hot_key(self._prefix, place, _WITNESS)
+
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         if namespaces:
             names = [self._key(Place(thread, ns)) for ns in namespaces]
@@ -87,17 +111,24 @@ class RedisTier:
 
 
 def read_copy(ns: str, flat: Sequence[bytes]) -> tuple[RecordRow, dict[int, ChunkRow]]:
-    """The record and chunks of a copy's fields and values."""
-    named = dict(zip(flat[::2], flat[1::2], strict=True))
-    row = RecordRow(
-        ns,
-        named[b"id"].decode(),
-        named[b"parent"].decode() or None,
-        int(named[b"seq"]),
-        named[b"digest"],
-        named[b"record"],
-        keys.unpacked(named[b"numbers"]),
-    )
+    """The record and chunks of a copy's fields and values.
+
+    Raises:
+        Unsound: if they are not those of a copy.
+    """
+    try:
+        named = dict(zip(flat[::2], flat[1::2], strict=True))
+        row = RecordRow(
+            ns,
+            named[b"id"].decode(),
+            named[b"parent"].decode() or None,
+            int(named[b"seq"]),
+            named[b"digest"],
+            named[b"record"],
+            keys.unpacked(named[b"numbers"]),
+        )
+    except (ValueError, KeyError) as error:
+        raise Unsound(None, f"a hot copy cannot be read ({error!r})") from error
     return row, {c.no: c for c in map(_chunk, named.items()) if c is not None}
 
 

@@ -40,7 +40,7 @@ class Readers:
     def __init__(self, postgres: str, redis: str) -> None:
         kinds: dict[str, Any] = {"a reader of Redis": "always", "a reader of Postgres": "never"}
         self.savers = {
-            who: DurableSaver(postgres, redis, hot_reads=hot_reads)
+            who: DurableSaver(postgres, redis, hot_reads=hot_reads, on_corrupt="raise")
             for who, hot_reads in kinds.items()
         }
 

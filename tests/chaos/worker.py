@@ -82,7 +82,8 @@ class Worker:
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
         self.journal = Journal(Path(orders.journal), orders.options)
-        options: dict[str, Any] = {"observer": self.journal.observe} | dict(orders.options)
+        options: dict[str, Any] = {"observer": self.journal.observe, "on_corrupt": "raise"}
+        options |= dict(orders.options)
         self.saver = DurableSaver(orders.postgres, orders.redis, **options)
         self.face = Face(orders.face)(self.saver)
         self.dice = random.Random(f"{orders.seed} {orders.name}")

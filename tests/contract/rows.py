@@ -65,7 +65,7 @@ class InCompany:
 
 def mark(text: str) -> Digest:
     """The digest that stands for `text`."""
-    return digest.of_bytes(text.encode())
+    return digest.PLAIN.of_bytes(text.encode())
 
 
 def thread(id: str = "t", tenant: str = "", **owners: str) -> Thread:

@@ -14,6 +14,9 @@ from tests.faces import OnBlockingFace
 CAPABILITIES = 8
 TESTS = 81
 
+SEARCHED = ["user_id", "score", "env"]
+"""Metadata keys beside LangGraph's own that it filters by."""
+
 Make = Callable[[], DurableSaver]
 
 
@@ -40,6 +43,26 @@ async def test_with_both_tiers(
 ) -> None:
     """Every test passes with Redis, whether or not it serves small heads."""
     await conforms(lambda: DurableSaver(postgres_url, redis_url, hot_reads=hot_reads), wrap)
+
+
+SEALED: dict[str, dict[str, Any]] = {
+    "signed": {"integrity_key": b"k" * 32},
+    "encrypted": {"encryption_key": b"k" * 32, "clear_metadata": SEARCHED},
+    "encrypted, behind": {
+        "encryption_key": b"k" * 32,
+        "clear_metadata": SEARCHED,
+        "write_policy": "write_behind",
+    },
+}
+
+
+@pytest.mark.parametrize("options", SEALED.values(), ids=SEALED)
+async def test_under_a_key(
+    postgres_url: str, redis_url: str, wrap: Callable[[DurableSaver], Any], options: dict[str, Any]
+) -> None:
+    """Every test passes, signed or encrypted; the metadata that it filters by is named."""
+    make = lambda: DurableSaver(postgres_url, redis_url, hot_reads="always", **options)  # noqa: E731
+    await conforms(make, wrap)
 
 
 async def test_without_redis(postgres_url: str, wrap: Callable[[DurableSaver], Any]) -> None:

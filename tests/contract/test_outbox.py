@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from langgraph_durable_state import CorruptionError
+from langgraph_durable_state.drivers.memory_outbox import MemoryOutbox
 from langgraph_durable_state.words import (
     Answer,
     ChunkRow,
@@ -594,3 +597,48 @@ async def test_every_field_of_an_entry_comes_back(ports: Ports) -> None:
         found = entry.item.place.thread
         assert (found.user, found.session) == ("u\ud800", "")
         assert found.key == place.thread.key
+
+
+# -- entries that cannot be read -------------------------------------------------------------
+
+
+async def spoil(ports: Ports, index: int) -> bytes:
+    """Breaks what stands behind the part of an entry that its script wrote; what is there now."""
+    outbox: Any = ports.outbox
+    if isinstance(outbox, MemoryOutbox):
+        pytest.skip("what is in memory cannot be damaged")
+    name = outbox._of_thread(HERE.thread)[0]
+    ask = outbox._scripts._client.eval
+    entry = await ask("return redis.call('LINDEX', KEYS[1], ARGV[1])", [name], [index])
+    spoilt: bytes = entry[:70] + b"\xc1" + entry[71:]
+    await ask("redis.call('LSET', KEYS[1], ARGV[1], ARGV[2])", [name], [index, spoilt])
+    return spoilt
+
+
+async def test_entries_are_taken_up_to_one_that_cannot_be_read(ports: Ports) -> None:
+    """That one, once it is the first, is said to be damaged."""
+    await begin(ports)
+    for id, before in (("b", "a"), ("c", "b")):
+        await append(ports, put(id, Claim.HEAD, before))
+    await spoil(ports, 1)
+    out = await take(ports)
+    assert ([e.item.id for e in out.entries], out.left) == (["a"], 2)
+    await ack(ports, out, 1, ["a"])
+    with pytest.raises(CorruptionError, match="outbox"):
+        await take(ports)
+
+
+async def test_only_an_entry_that_cannot_be_read_is_skipped(ports: Ports) -> None:
+    """Its bytes are given back, and the numbering goes on behind it."""
+    await begin(ports)
+    await append(ports, put("b", Claim.HEAD, "a"))
+    assert await ports.outbox.skip(HERE.thread) is None
+    first = (await take(ports)).first
+    spoilt = await spoil(ports, 0)
+    assert await ports.outbox.skip(HERE.thread) == spoilt
+    assert await ports.outbox.skip(HERE.thread) is None
+    out = await take(ports)
+    assert ([e.item.id for e in out.entries], out.first) == (["b"], first + 1)
+    await ack(ports, out, 1, ["b"])
+    assert await ports.outbox.skip(HERE.thread) is None
+    assert await take(ports) == Outgoing(0, (), 0)

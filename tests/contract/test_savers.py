@@ -362,7 +362,8 @@ DOCS = [Doc("a" + LONG), Doc("b" + LONG)]
 
 def strict_and_allowing(new_saver: NewSaver) -> tuple[Any, Any]:
     """Two savers over the same caches: one may not make a Doc again, its clone may."""
-    strict = new_saver(serde=JsonPlusSerializer(allowed_msgpack_modules=None), hot_reads="never")
+    listed = JsonPlusSerializer(allowed_msgpack_modules=None)
+    strict = new_saver(serde=listed, hot_reads="never", on_unknown_class="raw")
     inner = getattr(strict, "saver", strict)
     clone = inner.with_allowlist([(Doc.__module__, "Doc")])
     return strict, clone if inner is strict else OnBlockingFace(clone)

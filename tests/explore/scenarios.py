@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langgraph.checkpoint.base import CheckpointTuple
@@ -31,11 +32,13 @@ class Stored(Scenario):
     Attributes:
         durable: makes the durable tier.
         options: of every saver.
+        on_corrupt: likewise; damage that nobody planted must not be passed over.
         values: of each checkpoint that may be there at the end, by id.
     """
 
     durable: type[MemoryDurable] = MemoryDurable
     options: Mapping[str, Any] = {"hot_reads": "never"}
+    on_corrupt = "raise"
 
     def saver(self, **options: Any) -> Any:
         """A saver of another process over the same stores."""
@@ -44,6 +47,7 @@ class Stored(Scenario):
             durable=self.durable,
             auto_setup=False,
             compression="none",
+            on_corrupt=self.on_corrupt,
             **{**self.options, **options},
         )
 
@@ -126,6 +130,30 @@ class TwoPuts(Stored):
 
     def check(self, *tasks: Task) -> None:
         self.one_winner({"a": tasks[0], "b": tasks[1]}, "2")
+
+
+class TwoPutsOnDamage(TwoPuts):
+    """The same, where the head is damaged: both were given the checkpoint before it."""
+
+    on_corrupt = "fall_back"
+
+    def fill(self) -> None:
+        super().fill()
+        (rows,) = self.world.threads.values()
+        stored = rows.checkpoints["", "2"]
+        rows.checkpoints["", "2"] = replace(stored, row=replace(stored.row, record=b"damaged"))
+
+    def check(self, *tasks: Task) -> None:
+        done = any(task.done for task in tasks)
+        self.on_corrupt = "raise" if done else "fall_back"
+        there = self.head()
+        assert there in ({"a", "b"} if done else {"1", "a", "b"})
+        self.on_corrupt = "fall_back"
+        assert sum(task.done for task in tasks) <= 1
+        for id, task in zip("ab", tasks, strict=True):
+            self.fared(task, id, there, self.listed())
+            if isinstance(task.error, ConflictError):
+                assert (task.error.expected, task.error.actual) == ("1", there)
 
 
 class TwoFirstPuts(TwoPuts):

@@ -23,7 +23,7 @@ from langgraph_durable_state.words import (
     PutWrites,
     Thread,
 )
-from tests.explore import behind, leases, removals, scenarios
+from tests.explore import behind, leases, removals, scenarios, scrubs
 from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
 from tests.explore.scenarios import Stored
 
@@ -32,6 +32,7 @@ LEAST: Mapping[type[Stored], int] = {
     # end), writes too; prune 5 (heads, chain, the removal and its answer). Without crashes and
     # failures parts of a and b steps interleave in at least comb(a + b, a) ways.
     scenarios.TwoPuts: 146,
+    scenarios.TwoPutsOnDamage: 146,
     scenarios.TwoFirstPuts: 146,
     scenarios.TwoPutsOfOneProcess: 146,
     scenarios.ForkBesidePut: comb(6, 3),
@@ -91,6 +92,20 @@ LEAST: Mapping[type[Stored], int] = {
     leases.HotTakeOverBesideFirstPut: comb(6, 1),
     leases.HotTakeOverBesideLoss: 6 * comb(6, 1),
     leases.HotTakeOverBesideFirstPutAndLoss: 6 * comb(6, 1),
+    # A check of Postgres alone has 6 steps: entry and heads, two pages of chunks, records, writes,
+    # heads again. With a hot tier there are two more at least. Put and writes are one each, reading
+    # is another, so is each of prune's three.
+    scrubs.ScrubBesidePut: comb(8, 2),
+    scrubs.ScrubBesideTwoPuts: comb(9, 3),
+    scrubs.ScrubBesideReplacement: comb(9, 3),
+    scrubs.ScrubBesidePrune: comb(9, 3),
+    scrubs.ScrubBesideDelete: comb(8, 2),
+    # Until the last of eight steps there is nothing to be seen.
+    scrubs.ScrubBesideCopy: 8,
+    scrubs.ScrubBesidePutBehind: comb(9, 1),
+    scrubs.ScrubBesideFlush: comb(12, 4),
+    scrubs.MendBesidePut: comb(10, 2),
+    scrubs.MendBesidePrune: comb(11, 3),
 }
 
 
@@ -121,7 +136,7 @@ def test_a_slow_flusher_disturbs_no_spell_that_ended(slow: str, before: int) -> 
     replay(behind.EndOfQueued, ",".join([slow] * before + [f"{other}*", f"{slow}*", f"{other}*"]))
 
 
-SLOW = {behind.FlushBesideDelete}
+SLOW = {behind.FlushBesideDelete, scrubs.MendBesidePrune}
 """Half a minute each, or more."""
 
 

@@ -103,6 +103,7 @@ async def test_a_dataclass_comes_back_as_its_class_or_is_refused(
     hot_store: Store, name: str
 ) -> None:
     """Never a dict in its place, and never without what was set."""
+    hot_store.options["allow"] = [Late, Unset, Derived, Plain]
     value = DATACLASSES[name]()
 
     def same(found: Any) -> bool:
@@ -113,6 +114,7 @@ async def test_a_dataclass_comes_back_as_its_class_or_is_refused(
 
 async def test_an_ordinary_dataclass_is_not_refused(hot_store: Store) -> None:
     """Refusing is for what would be lost only."""
+    hot_store.options["allow"] = [Plain]
     await put(hot_store.saver(), at(), cp({"c": Plain("n", {"k": 1})}))
     assert {"c": Plain("n", {"k": 1})} == values_of(await hot_store.reader().get_tuple(at()))
 

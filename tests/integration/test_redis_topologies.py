@@ -14,7 +14,7 @@ from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.cluster import RedisCluster
 from redis.sentinel import Sentinel
 
-from langgraph_durable_state import CorruptionError, DurableSaver, UsageError
+from langgraph_durable_state import CorruptionError, DurableSaver, UnavailableError, UsageError
 from langgraph_durable_state.decisions.keys import hot_key, place_of
 from tests.cases import FACES, Face, at, cp, id_of, put, query, until, values_of
 from tests.conftest import MakeCluster
@@ -57,7 +57,7 @@ class Users:
         async def answered() -> bool:
             try:
                 return values(threads, text) == await self.read(threads)
-            except CorruptionError:
+            except (CorruptionError, UnavailableError):
                 return False
 
         await until(answered)
@@ -263,7 +263,7 @@ async def test_a_dead_master_does_not_keep_the_others_from_serving(
     users: Callable[..., Users],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Where the cluster allows it. It is said once per face."""
+    """Where the cluster allows it. It is said once per face. What it may have right is awaited."""
     cluster = make_cluster(cluster_require_full_coverage="no")
     dead = cluster.masters[2]
     served = [t for node in cluster.masters[:2] for t in threads_on(cluster, node, 4)]
@@ -274,11 +274,12 @@ async def test_a_dead_master_does_not_keep_the_others_from_serving(
     with redis_alone(postgres_url):
         for _ in range(10):
             for face in saver.faces:
-                with pytest.raises(CorruptionError):
+                with pytest.raises(UnavailableError):
                     await face.get_tuple(at(lost[0]))
             assert values(served, "first") == await saver.read(served)
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert [f"Redis node {LOOPBACK}:{dead.port} failed" in each for each in said] == [True]
+    failed = f"Redis node {LOOPBACK}:{dead.port} failed"
+    assert [failed in each for each in said if lost[0] not in each] == [True]
 
 
 async def test_a_node_that_never_answers_costs_a_few_calls_only(

@@ -376,14 +376,16 @@ def holds(savers: tuple[DurableSaver, DurableSaver], examples: int, *, random: b
 
 def real(postgres_url: str, redis_url: str) -> tuple[DurableSaver, DurableSaver]:
     """One that serves all heads hot and caches none, one as it comes."""
-    first = DurableSaver(postgres_url, redis_url, hot_reads="always", head_cache_bytes=0)
-    return first, DurableSaver(postgres_url, redis_url)
+    first = DurableSaver(
+        postgres_url, redis_url, hot_reads="always", head_cache_bytes=0, on_corrupt="raise"
+    )
+    return first, DurableSaver(postgres_url, redis_url, on_corrupt="raise")
 
 
 def test_the_saver_over_memory_is_the_model() -> None:
     world = World()
-    first = memory_saver(world, hot_reads="always", head_cache_bytes=0)
-    holds((first, memory_saver(world)), EXAMPLES, random=False)
+    first = memory_saver(world, hot_reads="always", head_cache_bytes=0, on_corrupt="raise")
+    holds((first, memory_saver(world, on_corrupt="raise")), EXAMPLES, random=False)
 
 
 def test_the_saver_is_the_model(postgres_url: str, redis_url: str) -> None:

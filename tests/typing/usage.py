@@ -16,8 +16,11 @@ from langgraph_durable_state import (
     Health,
     LeaseHeldError,
     LeaseLostError,
+    RecoveryReport,
+    Redact,
     UnavailableError,
     ValueRefusedError,
+    VerifyReport,
     arerun_on_conflict,
     rerun_on_conflict,
 )
@@ -26,6 +29,8 @@ saver = DurableSaver("postgresql://", "redis://", on_conflict="fork", head_cache
 as_langgraph_sees_it: BaseCheckpointSaver[str] = saver
 DurableSaver(ConnectionPool("", open=False))
 DurableSaver(AsyncConnectionPool("", open=False), compression="none")
+DurableSaver("", allow=[Event, ("app", "State")], redact=[Redact("x"), Redact(path="$..y", by=0)])
+DurableSaver("", allow=True, redact=lambda channel, value: (channel, value), detect_secrets=True)
 assert_type(DurableSaver.embedded("./state", timeout=1.0), DurableSaver)
 assert_type(DurableSaver.ddl(), str)
 
@@ -38,9 +43,19 @@ def observer(event: Event) -> None:
     assert_type((event.kind == "tier_down", event.tier, event.at), tuple[bool, str | None, float])
 
 
+def hook(report: RecoveryReport) -> None:
+    assert_type((report.checkpoint, report.age), tuple[str | None, float | None])
+
+
 DurableSaver("", observer=observer)
+DurableSaver("", on_corrupt="raise", stale_after=60, on_recovery=hook)
+assert_type(saver.recover(config), RecoveryReport)
+assert_type(saver.fork_from(saver.recover(config)), RunnableConfig)
 health = saver.health()
 assert_type(health, Health)
+report = saver.verify(["t"], repair=True, progress=lambda now: print(now.share))
+assert_type(report, VerifyReport)
+assert_type([found.outcome == "lost" for found in report.findings], list[bool])
 assert_type((health.ok, health.outbox_depth), tuple[bool, int | None])
 
 with saver as opened:
@@ -61,6 +76,9 @@ async def aanswer() -> int:
         async with also_opened.alease("t") as held:
             held.check()
         assert_type(await also_opened.ahealth(), Health)
+        report = await also_opened.arecover(config)
+        assert_type(await also_opened.afork_from(report), RunnableConfig)
+        assert_type(await also_opened.averify(after="token"), VerifyReport)
     return 1
 
 
@@ -87,5 +105,7 @@ except DurableStateError:
 DurableSaver("", hot_reads="sometimes")  # type: ignore[arg-type]
 DurableSaver(5)  # type: ignore[arg-type]
 saver.lease("t", 5)  # type: ignore[call-arg]
+saver.verify("t", True)  # type: ignore[call-arg]
 DurableSaver("", observer=lambda: None)  # type: ignore[arg-type, misc]
+DurableSaver("", on_corrupt="ignore")  # type: ignore[arg-type]
 DurableSaver("", colour="red")  # type: ignore[call-arg]

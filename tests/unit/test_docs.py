@@ -5,20 +5,62 @@ from __future__ import annotations
 from pathlib import Path
 
 from langgraph_durable_state.decisions.ahead import TABLE, Durable, Hot
+from langgraph_durable_state.decisions.recovery import KINDS, RULES, Rule
 
-PAGE = Path(__file__).parents[2] / "docs" / "outages.md"
-BEGIN, END = ("<!-- decisions.ahead: " + word + " -->\n" for word in ("begin", "end"))
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def between(page: str, name: str) -> str:
+    """What stands between the marks of a table."""
+    begin, end = (f"<!-- {name}: {word} -->\n" for word in ("begin", "end"))
+    return (DOCS / page).read_text().partition(begin)[2].partition(end)[0]
+
+
+def markdown(lines: list[list[str]]) -> str:
+    """A table, the first line being its head."""
+    head, *rows = lines
+    whole = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in whole)
 
 
 def rendered() -> str:
     """The table of decisions as Markdown: a row per answer of Redis, a column per Postgres's."""
     head = ["Redis, of the same head", *(f"Postgres: {durable.value}" for durable in Durable)]
     rows = [[hot.value, *(TABLE[durable][hot].value for durable in Durable)] for hot in Hot]
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown([head, *rows])
 
 
 def test_the_page_on_outages_has_the_table_of_decisions() -> None:
     """Copied from what the code looks up; `rendered()` is what belongs there."""
-    page = PAGE.read_text()
-    assert page.partition(BEGIN)[2].partition(END)[0] == rendered()
+    assert between("outages.md", "decisions.ahead") == rendered()
+
+
+COLUMNS = (
+    "the current head is",
+    "its tier has",
+    "the other tier has",
+    "an earlier one is sound",
+    "asked for, `on_corrupt`",
+    "its shape is",
+    "`stale_after`",
+)
+
+
+def recovery() -> str:
+    """The rules of recovery as Markdown: a row per rule, a column per kind of evidence."""
+    rows = [[*_words(rule), f"**{rule.decision.value}**: {rule.means}"] for rule in RULES]
+    return markdown([[*COLUMNS, "decision"], *rows])
+
+
+def _words(rule: Rule) -> list[str]:
+    return [
+        " / ".join(word.value for word in kind if word in rule.when.get(kind, ()))
+        if len(rule.when.get(kind, ())) < len(kind)
+        else ""
+        for kind in KINDS
+    ]
+
+
+def test_the_page_on_integrity_has_the_rules_of_recovery() -> None:
+    """Copied from what the code looks up; `recovery()` is what belongs there."""
+    assert between("integrity.md", "decisions.recovery") == recovery()

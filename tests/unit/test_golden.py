@@ -7,15 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph_durable_state.decisions import codec, dictionary
+from langgraph_durable_state.decisions import codec, dictionary, heads
+from langgraph_durable_state.decisions.cipher import Masters
 from langgraph_durable_state.decisions.codec import Blobs
+from langgraph_durable_state.decisions.keyring import Keys, keyring
 from langgraph_durable_state.decisions.keys import named
 from langgraph_durable_state.decisions.serializing import Serializer
 from langgraph_durable_state.protocols.reading import Reader
-from langgraph_durable_state.words import ChunkRow, Place, RecordRow, WriteRow
+from langgraph_durable_state.protocols.vault import DataKeys
+from langgraph_durable_state.words import ChunkRow, DataKey, Owner, Place, RecordRow, WriteRow
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -90,4 +94,67 @@ def test_format_1_is_read() -> None:
         ("task-1", "counter", 8),
         ("task-2", "__interrupt__", {"question": "go on?"}),
     ]
-    assert codec.record_parts(record_row.record, Blobs())[0] == 1
+    assert codec.record_parts(record_row, Blobs())[0] == 1
+
+
+SECRET = b"golden key of thirty-two bytes!!"
+
+
+def keys_of_format_2(kind: str, stored: dict[str, Any]) -> Keys:
+    """The keys that the rows of format 2 were made with."""
+    if kind == "signed":
+        return keyring([SECRET], accepts_plain=False)
+    found = DataKeys(Masters([SECRET]), keyring([], False), frozenset(), lambda: 0.0)
+    for id, tenant, user, master, wrapped in stored["data_keys"]:
+        parts = (bytes.fromhex(part) for part in (id, master, wrapped))
+        key_id, of, sealed = parts
+        found.hold(found.masters.unwrapped(DataKey(key_id, Owner(tenant, user), of, sealed)))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["signed", "encrypted"])
+def test_format_2_is_read(kind: str) -> None:
+    """What was stored under a key, counted and signed as a head, and what was encrypted."""
+    stored: dict[str, Any] = json.loads((GOLDEN / "format-2.json").read_text())[kind]
+    keys = keys_of_format_2(kind, stored)
+    place = Place(named(stored["tenant"], stored["thread"]), stored["ns"])
+    chunks = {
+        no: ChunkRow(no, bytes.fromhex(digest), bytes.fromhex(blob))
+        for no, digest, blob in stored["chunks"]
+    }
+    row = stored["row"]
+    digest, packed = bytes.fromhex(row["digest"]), bytes.fromhex(row["record"])
+    record_row = RecordRow(place.ns, row["id"], None, 1, digest, packed, tuple(row["numbers"]))
+    writes = [
+        WriteRow(
+            w["id"],
+            w["task"],
+            w["slot"],
+            w["path"],
+            w["n"],
+            bytes.fromhex(w["digest"]),
+            bytes.fromhex(w["blob"]),
+            tuple(w["numbers"]),
+        )
+        for w in stored["writes"]
+    ]
+    reader = Reader(Blobs(keys=keys), keep=False)
+    record = reader.record(place, record_row, chunks)
+    batches = reader.batches(place, writes, chunks)
+    found = reader.tuple_of(record, batches, Serializer(JsonPlusSerializer()), None, False)
+    assert found.checkpoint["channel_values"] == {
+        "messages": [
+            HumanMessage("What is the weather in Lisbon? " * 12, id="h"),
+            AIMessage("Sunny, 24 degrees. " * 20, id="a"),
+        ],
+        "note": "lone \ud800 surrogate",
+        "counter": 7,
+    }
+    assert found.metadata["source"] == "loop"
+    assert found.pending_writes == [
+        ("task-1", "messages", [AIMessage("More of it. " * 30, id="m")]),
+        ("task-1", "counter", 8),
+    ]
+    assert codec.record_parts(record_row, Blobs(keys=keys))[0] == 2
+    head = bytes.fromhex(stored["head"])
+    assert heads.signed(place, record.id, digest, head, keys) == heads.Signed(record.id, digest, 1)

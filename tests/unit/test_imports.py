@@ -14,7 +14,7 @@ ROOT = Path(langgraph_durable_state.__file__).parent
 PACKAGE = ROOT.name
 
 LAYERS = [
-    "words errors events health",
+    "words asfound errors events health recovery verification",
     "decisions",
     "ports",
     "tiers",
@@ -87,13 +87,18 @@ def test_the_public_names() -> None:
         "DurableStateError",
         "Event",
         "EvolutionError",
+        "HeadMovedError",
         "Health",
+        "KeyMissingError",
         "LeaseHeldError",
         "LeaseLostError",
+        "RecoveryReport",
+        "Redact",
         "StateLostError",
         "UnavailableError",
         "UsageError",
         "ValueRefusedError",
+        "VerifyReport",
         "arerun_on_conflict",
         "rerun_on_conflict",
     ]

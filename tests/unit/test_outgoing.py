@@ -68,6 +68,7 @@ puts = st.builds(
     covered=st.just(False),
     base_numbers=st.none() | many,
     consumed=st.lists(digests, max_size=3).map(tuple),
+    seal=st.just(b"") | st.binary(min_size=1, max_size=40),
 )
 rows = st.builds(
     WriteRow, st.just("id"), stored, st.integers(-9, 2**31 - 1), stored, st.integers(0, 9), digests,
@@ -142,6 +143,19 @@ def test_what_is_cut_off_is_unsound(item: Put | PutWrites, data: st.DataObject) 
         read_entry(whole[:at])
 
 
+@pytest.mark.parametrize("item", ["put", "writes"])
+def test_a_field_of_another_type_is_unsound(item: str) -> None:
+    """The bytes can be taken apart, and yet nobody wrote this."""
+    written = PUT if item == "put" else BATCH
+    fields = ormsgpack.unpackb(pack_item(written))
+    prefix = entry(written, ADVANCED if item == "put" else WRITES)[: -len(pack_item(written))]
+    for i in range(1, len(fields)):
+        for wrong in ({"a": 1}, [[1, 2, 3]], 1.5):
+            spoilt = ormsgpack.packb([*fields[:i], wrong, *fields[i + 1 :]])
+            with pytest.raises(Unsound):
+                read_entry(prefix + spoilt)
+
+
 def test_a_put_refers_to_its_parents_chunks_under_their_numbers_of_today() -> None:
     """In their order, those that come with it left alone."""
     put = replace(
@@ -187,9 +201,9 @@ def test_damage_is_unsound_or_read(patch: bytes, at: int, cut: int) -> None:
 
 def test_a_newer_format_is_not_taken_for_damage() -> None:
     """Whatever else is in it."""
-    known, *rest = ormsgpack.unpackb(pack_item(PUT))
+    _, *rest = ormsgpack.unpackb(pack_item(PUT))
     for fields in (rest, [*rest, "more"], [None, 1]):
-        packed = ormsgpack.packb((known + 1, *fields))
+        packed = ormsgpack.packb((outgoing.FORMAT + 1, *fields))
         with pytest.raises(EvolutionError, match="newer"):
             read_entry(entry(PUT, ADVANCED)[: -len(pack_item(PUT))] + packed)
 
@@ -226,6 +240,7 @@ BATCH = PutWrites(
     ),
     (ChunkRow(5, b"5" * 16, b"five"),),
 )
+SEAL = b"s" * 40
 KINDS = {
     "advanced": (PUT, ADVANCED, b"p" * 16),
     "opened": (PUT, OPENED, b""),
@@ -266,7 +281,16 @@ def test_the_hot_write_of_format_1_is_read() -> None:
 
 def test_the_golden_entries_are_of_todays_format() -> None:
     """A format that changes needs a number, and golden entries, of its own."""
-    assert outgoing.FORMAT == 1
+    assert outgoing.FORMAT == 2
     golden = json.loads(GOLDEN.read_text())
     for kind, (item, how, before) in KINDS.items():
         assert golden[kind] == entry(item, how, before).hex()
+    signed = json.loads(GOLDEN.with_name("outbox-2.json").read_text())
+    assert signed == {"advanced": entry(replace(PUT, seal=SEAL), ADVANCED, b"p" * 16).hex()}
+
+
+def test_an_entry_of_format_2_is_read() -> None:
+    """What is signed as a head."""
+    data = bytes.fromhex(json.loads(GOLDEN.with_name("outbox-2.json").read_text())["advanced"])
+    wanted = replace(PUT, seal=SEAL, spell=TOKEN, **CLAIMS["advanced"])  # type: ignore[arg-type]
+    same(read_entry(data).item, wanted)

@@ -7,6 +7,7 @@ import json
 import pickle
 from typing import Any
 
+import ormsgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from langgraph_durable_state import EvolutionError, UsageError
 from langgraph_durable_state.decisions import codec, keys, projection
 from langgraph_durable_state.decisions.codec import Blobs, Unsound
+from langgraph_durable_state.decisions.digest import PLAIN
 from langgraph_durable_state.decisions.versions import Tagged, following, run_of
 from langgraph_durable_state.settings import Settings
+from langgraph_durable_state.words import RecordRow
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=400))
@@ -138,7 +141,7 @@ def test_a_filter_that_json_cannot_express_is_a_usage_error() -> None:
 def test_blobs_come_back_under_any_compression(compression: Any, data: bytes, count: int) -> None:
     """Each says how it was stored, so any reader can read any."""
     blob = Blobs(compression).pack(data, count)
-    assert Blobs("zstd").unpack(blob) == (data, count)
+    assert Blobs("zstd").unpack(blob) == (data, count, PLAIN)
 
 
 @pytest.mark.parametrize("blob", [b"", b"\x01", b"\x09\x00\x01abc", b"\x01\x00\x01not a frame"])
@@ -148,13 +151,23 @@ def test_a_blob_that_cannot_be_read_is_unsound(blob: bytes) -> None:
         Blobs().unpack(blob)
 
 
+@pytest.mark.parametrize("entries", [5, [5], [[]], [[b"c", "t", "a", b"", "many", 1]], {"a": 1}])
+def test_a_manifest_that_nobody_wrote_is_unsound(entries: Any) -> None:
+    """Also where it is looked at before the digest is: to find a channel's last value."""
+    blobs = Blobs()
+    parts = (codec.RECORD_FORMAT, 0, b"", ("msgpack", b""), ("msgpack", b""), entries, [], None)
+    row = RecordRow("", "1", None, 1, b"d" * 16, blobs.pack(ormsgpack.packb(parts)), ())
+    with pytest.raises(Unsound):
+        codec.channels_present(row, blobs)
+
+
 def test_a_record_of_a_newer_format_says_so() -> None:
     """It is not taken for damage."""
     import ormsgpack
 
     newer = Blobs().pack(ormsgpack.packb((codec.RECORD_FORMAT + 1, 0, b"", (), (), [], [], None)))
     with pytest.raises(EvolutionError, match="newer version"):
-        codec.record_parts(newer, Blobs())
+        codec.record_parts(RecordRow("", "1", None, 1, b"", newer, ()), Blobs())
 
 
 GOOD: dict[str, Any] = {

@@ -28,10 +28,10 @@ WITH put AS MATERIALIZED (
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
     $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
     $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[],
-    $36::bigint[]
+    $36::bigint[], $41::bytea[]
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
-    tenant, thread_id, user_id, session_id, mark, spell, fence, ord
+    tenant, thread_id, user_id, session_id, mark, spell, fence, seal, ord
   ) ORDER BY tk, ns COLLATE "C"
 ), given AS MATERIALIZED (
   SELECT g.*, (SELECT h.ahead FROM {schema}.head h WHERE (h.tk, h.ns) = (g.tk, g.ns)) AS ahead
@@ -76,7 +76,7 @@ WITH put AS MATERIALIZED (
      AND (p.fence IS NULL OR (p.tk, p.fence) IN (SELECT tk, fence FROM fence))
      AND NOT EXISTS (SELECT FROM bereft WHERE bereft.put = p.ord)
 ), moved AS (
-  UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest
+  UPDATE {schema}.head h SET seq = h.seq + 1, id = p.id, digest = p.digest, seal = p.seal
     FROM able p JOIN held USING (ord)
    WHERE (h.tk, h.ns) = (p.tk, p.ns)
      AND (p.claim = 0 OR (p.claim = 1 AND held.digest = p.expected)
@@ -84,9 +84,9 @@ WITH put AS MATERIALIZED (
           OR (p.spell IS NOT NULL AND held.id = p.id AND held.digest <> p.digest))
   RETURNING h.tk, h.ns, h.seq, held.digest = '' AS fresh
 ), opened AS (
-  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT p.tk, p.ns, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)), 0), p.id, p.digest
+                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)), 0), p.id, p.digest, p.seal
     FROM able p
    WHERE p.claim <> 1 AND NOT EXISTS (SELECT FROM held WHERE held.ord = p.ord)
    ORDER BY p.tk, p.ns COLLATE "C"
@@ -169,15 +169,15 @@ WITH held AS MATERIALIZED (
        SELECT count(DISTINCT w.digest) FROM {schema}.write w
         WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($24)))
 ), moved AS (
-  UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7 FROM held, able
+  UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7, seal = $25::bytea FROM held, able
    WHERE (h.tk, h.ns) = ($1, $2)
      AND ($5 = 0 OR ($5 = 1 AND held.digest = $6::bytea) OR ($5 > 1 AND held.digest = '')
           OR ($22 IS NOT NULL AND held.id = $3 AND held.digest <> $7))
   RETURNING h.seq, held.digest = '' AS fresh
 ), opened AS (
-  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT $1, $2, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                WHERE (c.tk, c.ns) = ($1, $2)), 0), $3, $7
+                                WHERE (c.tk, c.ns) = ($1, $2)), 0), $3, $7, $25
     FROM able WHERE $5 <> 1 AND NOT EXISTS (SELECT FROM held)
   ON CONFLICT DO NOTHING
   RETURNING seq, true AS fresh
@@ -293,11 +293,12 @@ WITH fence AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM stored), $14 IS NOT NULL AND NOT EXISTS (SELECT FROM fence);
 
--- read_head: The head with its record, chunks and pending writes in one round trip.
+-- read_head: The head with its record, chunks and pending writes in one round trip; what `beheaded`
+-- finds if it is gone.
 -- The record is left out if the reader holds it ($3) or if it is larger than $4 bytes.
 WITH h AS MATERIALIZED (
-  SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, h.ahead, c.*,
-         c.digest = $3::bytea OR c.size > $4::int AS withheld
+  SELECT h.seq AS head_seq, h.id, h.digest AS head_digest, h.ahead, h.seal, c.*,
+         (c.digest = $3::bytea AND $3 <> '') OR c.size > $4::int AS withheld
     FROM {schema}.head h
     LEFT JOIN (SELECT tk, ns, id AS row_id, parent, seq, digest, chunks, size, record, refused
                  FROM {schema}.checkpoint) c ON (c.tk, c.ns, c.row_id) = (h.tk, h.ns, h.id)
@@ -307,21 +308,25 @@ WITH h AS MATERIALIZED (
 )
 SELECT 0 AS kind, head_seq AS a, id AS b, head_digest AS c, row_id AS d, parent AS e, seq AS f,
        digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j,
-       ahead AS k
+       ahead AS k, seal
   FROM h
 UNION ALL
-SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
+SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL, NULL
   FROM {schema}.chunk
  WHERE tk = $1 AND no = ANY (ARRAY(
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL, NULL FROM w
+UNION ALL
+SELECT 3, b.seq, b.id, b.digest, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM {schema}.beheaded($1, $2) b
+ WHERE NOT EXISTS (SELECT FROM h WHERE head_digest <> '' OR ahead IS NOT NULL)
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- read_one: A checkpoint by its id with its record, chunks and pending writes in one round trip.
 WITH h AS MATERIALIZED (
-  SELECT c.*, c.digest = $3::bytea OR c.size > $4::int AS withheld
+  SELECT c.*, (c.digest = $3::bytea AND $3 <> '') OR c.size > $4::int AS withheld
     FROM {schema}.checkpoint c
    WHERE (c.tk, c.ns, c.id) = ($1::uuid, $2::text, $5::text)
 ), w AS MATERIALIZED (
@@ -329,16 +334,16 @@ WITH h AS MATERIALIZED (
 )
 SELECT 0 AS kind, seq AS a, id AS b, digest AS c, id AS d, parent AS e, seq AS f,
        digest AS g, CASE WHEN withheld THEN NULL ELSE record END AS h, chunks AS i, refused AS j,
-       (SELECT l.ahead FROM {schema}.head l WHERE (l.tk, l.ns) = ($1, $2)) AS k
+       (SELECT l.ahead FROM {schema}.head l WHERE (l.tk, l.ns) = ($1, $2)) AS k, ''::bytea AS seal
   FROM h
 UNION ALL
-SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL
+SELECT 1, no, NULL, digest, NULL, NULL, NULL, NULL, data, NULL, NULL, NULL, NULL
   FROM {schema}.chunk
  WHERE tk = $1 AND no = ANY (ARRAY(
    SELECT unnest({schema}.numbers(h.chunks)) FROM h WHERE NOT h.withheld
    UNION SELECT unnest({schema}.numbers(w.chunks)) FROM w))
 UNION ALL
-SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL FROM w
+SELECT 2, slot, task, digest, path, NULL, n, NULL, data, chunks, NULL, NULL, NULL FROM w
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- list_thread: One page of a thread's checkpoints, newest first within each namespace.
@@ -362,10 +367,11 @@ SELECT * FROM (
 ) AS page
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
--- list_next_thread: The next thread, in key order, of a tenant.
+-- list_next_thread: The next thread, in key order, of a tenant; none that is being copied.
 SELECT * FROM (
-  SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread
+  SELECT tk, tenant, id, user_id, session_id FROM {schema}.thread t
    WHERE tk > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') AND tenant = $2::bytea
+     AND (at < 'infinity' OR EXISTS (SELECT FROM {schema}.head h WHERE h.tk = t.tk AND h.digest <> ''))
    ORDER BY tk LIMIT 1
 ) AS next
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
@@ -394,8 +400,12 @@ SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- heads: The heads of a thread.
-SELECT ns, id, seq, digest FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns
+SELECT ns, id, seq, digest, seal FROM {schema}.head WHERE tk = $1::uuid AND digest <> '' ORDER BY ns
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- sign_head: Signs a head, if it is still this one.
+UPDATE {schema}.head SET seal = $4::bytea WHERE (tk, ns) = ($1::uuid, $2::text) AND digest = $3::bytea
+RETURNING true;
 
 -- lock_heads: The heads of a thread, which no put moves until the transaction ends. One without a
 -- digest only says that Redis may be ahead of it.
@@ -406,6 +416,8 @@ WITH heads AS (DELETE FROM {schema}.head WHERE tk = $1::uuid RETURNING ns, ahead
      checkpoints AS (DELETE FROM {schema}.checkpoint WHERE tk = $1 RETURNING ns),
      writes AS (DELETE FROM {schema}.write WHERE tk = $1),
      chunks AS (DELETE FROM {schema}.chunk WHERE tk = $1),
+     events AS (DELETE FROM {schema}.event WHERE tk = $1),
+     quarantined AS (DELETE FROM {schema}.quarantine WHERE tk = $1),
      threads AS (DELETE FROM {schema}.thread WHERE tk = $1)
 SELECT ns, bool_or(ahead) FROM (
   SELECT ns, ahead IS NOT NULL AS ahead FROM heads UNION ALL SELECT ns, false FROM checkpoints) n
@@ -416,6 +428,7 @@ SELECT t.tk, t.tenant, t.id, t.user_id, t.session_id, c.ns, c.id
   FROM {schema}.checkpoint c JOIN {schema}.thread t ON t.tk = c.tk
  WHERE c.meta ? 'run_id' AND md5(c.meta ->> 'run_id') = ANY ($2::text[])
    AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea
+   AND (t.at < 'infinity' OR EXISTS (SELECT FROM {schema}.head h WHERE h.tk = t.tk AND h.digest <> ''))
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- remove_checkpoints: Removes these checkpoints (namespaces $2, ids $3) with their writes.
@@ -436,8 +449,11 @@ WITH gone AS (
 DELETE FROM {schema}.write w USING gone
  WHERE w.tk = $1 AND w.ns = gone.ns AND w.id = gone.id;
 
--- settle_heads: Moves each head of a thread whose checkpoint is gone to the newest that is left.
-UPDATE {schema}.head h SET id = c.id, digest = c.digest
+-- settle_heads: Moves each head of a thread whose checkpoint is gone to the newest that is left; $2
+-- and $3 are digests and what signs them as heads.
+UPDATE {schema}.head h SET id = c.id, digest = c.digest,
+       seal = coalesce((SELECT s.seal FROM unnest($2::bytea[], $3::bytea[]) AS s (digest, seal)
+                         WHERE s.digest = c.digest LIMIT 1), '')
   FROM (SELECT DISTINCT ON (ns) ns, id, digest FROM {schema}.checkpoint
          WHERE tk = $1::uuid AND NOT refused ORDER BY ns, seq DESC) c
  WHERE h.tk = $1 AND h.ns = c.ns AND NOT EXISTS (
@@ -477,17 +493,22 @@ SELECT $1::uuid, * FROM unnest($2::text[], $3::text[], $4::text[], $5::int[], $6
                                $7::int[], $8::bytea[], $9::bytea[], $10::bytea[])
 ON CONFLICT DO NOTHING;
 
--- copy_heads: Makes a copied thread visible.
-INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+-- copy_heads: Makes a copied thread visible; $4 signs its heads.
+INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
 SELECT $1::uuid, c.ns, (SELECT max(seq) FROM {schema}.checkpoint m WHERE m.tk = c.tk AND m.ns = c.ns),
-       c.id, c.digest
-  FROM unnest($2::text[], $3::text[]) AS h (ns, id)
+       c.id, c.digest, h.seal
+  FROM unnest($2::text[], $3::text[], $4::bytea[]) AS h (ns, id, seal)
   JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = h.ns AND c.id = h.id
 ON CONFLICT DO NOTHING;
 
--- copy_thread: The entry of a copied thread.
-INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
-VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea) ON CONFLICT DO NOTHING;
+-- copy_thread: The entry of a thread that is being copied; until that is done, its time is infinite.
+INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id, at)
+VALUES ($1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea, 'infinity') ON CONFLICT DO NOTHING;
+
+-- copied: A thread's copy is done, if it has got all its heads, $2 of them.
+UPDATE {schema}.thread SET at = now()
+ WHERE tk = $1::uuid AND at = 'infinity'
+   AND $2::int = (SELECT count(*) FROM {schema}.head h WHERE h.tk = $1 AND h.digest <> '');
 
 -- mark_ahead: Says that Redis may be ahead of a head from now on, under the token $3, unless another
 -- token than those of $4 says so already. Returns the head, and whose token it has; nothing if the
@@ -543,6 +564,45 @@ UPDATE {schema}.head h SET flushed = w.new FROM wanted w
  WHERE (h.tk, h.ns) = (w.tk, w.ns) AND w.ahead = w.token AND w.flushed = w.old
 RETURNING h.ns;
 
+-- move_head: Makes a checkpoint ($4, with the digest $5) the head, if the head's digest is $3 (empty
+-- if there is no head) and Redis is not ahead.
+WITH target AS MATERIALIZED (
+  SELECT tk, ns, id, digest FROM {schema}.checkpoint
+   WHERE (tk, ns, id) = ($1::uuid, $2::text, $4::text) AND digest = $5::bytea
+), moved AS (
+  UPDATE {schema}.head h SET id = t.id, digest = t.digest FROM target t
+   WHERE (h.tk, h.ns) = (t.tk, t.ns) AND h.digest = $3::bytea AND h.ahead IS NULL
+  RETURNING true
+), made AS (
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  SELECT t.tk, t.ns, (SELECT max(c.seq) FROM {schema}.checkpoint c WHERE (c.tk, c.ns) = ($1, $2)),
+         t.id, t.digest
+    FROM target t WHERE $3 = ''
+  ON CONFLICT DO NOTHING
+  RETURNING true
+)
+SELECT true FROM moved UNION ALL SELECT true FROM made;
+
+-- last_event: The number and digest of a thread's newest event, if there is one, and the time.
+SELECT e.n, e.digest, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+  FROM (SELECT 1) AS one LEFT JOIN LATERAL (
+    SELECT n, digest FROM {schema}.event WHERE tk = $1::uuid ORDER BY n DESC LIMIT 1) e ON true
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- record_event: Adds an event of a thread, unless its number is taken.
+INSERT INTO {schema}.event (tk, n, at, kind, detail, digest)
+VALUES ($1::uuid, $2::bigint, timestamptz 'epoch' + $3::bigint * interval '1 microsecond',
+        $4::text, $5::text::jsonb, $6::bytea)
+ON CONFLICT DO NOTHING
+RETURNING n;
+
+-- events: A thread's events with larger numbers than $2, at most $3.
+SELECT * FROM (
+  SELECT n, (extract(epoch FROM at) * 1000000)::bigint, kind, detail::text, digest
+    FROM {schema}.event WHERE tk = $1::uuid AND n > $2::bigint ORDER BY n LIMIT $3::int
+) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
 -- take_lease: Takes a thread's lease for a holder ($2), for $3 seconds, if nobody has it or it has run
 -- out; the fence that it has then. Otherwise who has it, and for how many seconds more. Nothing if
 -- somebody else is taking it just now. A fence is a time, so that after a restore none comes again.
@@ -568,3 +628,206 @@ UPDATE {schema}.lease SET until = now() + $4::float8 * interval '1 s'
 -- release_lease: Ends a holder's lease. The row stays, so that fences only grow.
 UPDATE {schema}.lease SET until = 'epoch', holder = ''
  WHERE (tk, holder) = ($1::uuid, $2::text) RETURNING true;
+
+-- owner: Whom a thread was begun for.
+SELECT user_id FROM {schema}.thread WHERE tk = $1::uuid
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- data_key: A data key by its id.
+SELECT tenant, user_id, master, wrapped FROM {schema}.data_key WHERE id = $1::bytea
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- data_keys: The data keys of a tenant's user, or of what no user owns there, newest first.
+SELECT * FROM (
+  SELECT id, master, wrapped FROM {schema}.data_key
+   WHERE md5(tenant) = md5($1::bytea) AND coalesce(md5(user_id), '') = coalesce(md5($2::bytea), '')
+     AND tenant = $1 AND user_id IS NOT DISTINCT FROM $2
+   ORDER BY at DESC, id
+) AS keys
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- add_data_key: Stores a data key, or one that is there under another master key.
+INSERT INTO {schema}.data_key (id, tenant, user_id, master, wrapped)
+VALUES ($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bytea)
+ON CONFLICT (id) DO UPDATE SET master = excluded.master, wrapped = excluded.wrapped;
+
+-- drop_data_keys: Removes the data keys of a tenant's user: nobody can read what is under them.
+DELETE FROM {schema}.data_key
+ WHERE md5(tenant) = md5($1::bytea) AND coalesce(md5(user_id), '') = coalesce(md5($2::bytea), '')
+   AND tenant = $1 AND user_id IS NOT DISTINCT FROM $2
+RETURNING id;
+
+-- scan_keys: The next keys of threads, with their entries. A head may be left without the entry of
+-- its thread.
+SELECT * FROM (
+  SELECT k.tk, t.tenant, t.id, t.user_id, t.session_id
+    FROM (
+      (SELECT tk FROM {schema}.thread WHERE ($1::uuid IS NULL OR tk > $1) ORDER BY tk LIMIT $2::int)
+      UNION
+      (SELECT DISTINCT tk FROM {schema}.head
+        WHERE ($1 IS NULL OR tk > $1) ORDER BY tk LIMIT $2)) k
+    LEFT JOIN {schema}.thread t ON t.tk = k.tk
+   ORDER BY k.tk LIMIT $2) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- scan_chunks: The next chunks of a thread: at most $3 of them and, but for the first, $4 bytes.
+SELECT no, digest, data FROM (
+  SELECT no, digest, data, sum(octet_length(data)) OVER (ORDER BY no) - octet_length(data) AS before
+    FROM (SELECT * FROM {schema}.chunk WHERE tk = $1::uuid AND ($2::bigint IS NULL OR no > $2)
+           ORDER BY no LIMIT $3::int) c) AS page
+ WHERE before = 0 OR before + octet_length(data) <= $4::bigint
+ ORDER BY no
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- scan_records: The next checkpoints of a thread, as they are stored.
+SELECT * FROM (
+  SELECT ns, id, parent, seq, digest, record, chunks, meta::text, size, refused
+    FROM {schema}.checkpoint
+   WHERE tk = $1::uuid AND ($2::text IS NULL OR (ns, id) > ($2, $3::text))
+   ORDER BY ns, id LIMIT $4::int) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- scan_writes: The next pending writes of a thread, as they are stored.
+SELECT * FROM (
+  SELECT ns, id, task, slot, path, n, digest, data, chunks FROM {schema}.write
+   WHERE tk = $1::uuid AND ($2::text IS NULL OR (ns, id, task, slot) > ($2, $3::text, $4::text, $5::int))
+   ORDER BY ns, id, task, slot LIMIT $6::int) AS page
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- look: What a thread has, all at one moment: its entry, unless it is being copied, its heads (of the
+-- namespaces $4, or all), these checkpoints (namespaces $2, ids $3) with their pending writes, and the
+-- chunks $5.
+SELECT 0 AS kind, NULL AS a, NULL AS b, NULL AS c, NULL AS d, NULL::bigint AS e, NULL::int AS f,
+       tenant AS g, id AS h, user_id AS i, session_id AS j, NULL::boolean AS k
+  FROM {schema}.thread WHERE tk = $1::uuid AND at < 'infinity'
+UNION ALL
+SELECT 1, ns, id, NULL, NULL, seq, NULL, digest, NULL, NULL, NULL, NULL
+  FROM {schema}.head WHERE tk = $1 AND ($4::text[] IS NULL OR ns = ANY ($4))
+UNION ALL
+SELECT 2, c.ns, c.id, c.parent, c.meta::text, c.seq, c.size, c.digest, c.record, c.chunks, NULL,
+       c.refused
+  FROM unnest($2::text[], $3::text[]) AS k (ns, id)
+  JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = k.ns AND c.id = k.id
+UNION ALL
+SELECT 3, w.ns, w.id, w.task, w.path, w.n, w.slot, w.digest, w.data, w.chunks, NULL, NULL
+  FROM unnest($2, $3) AS k (ns, id) JOIN {schema}.write w ON w.tk = $1 AND w.ns = k.ns AND w.id = k.id
+UNION ALL
+SELECT 4, NULL, NULL, NULL, NULL, no, NULL, digest, data, NULL, NULL, NULL
+  FROM {schema}.chunk WHERE tk = $1 AND no = ANY ($5::bigint[])
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- mend_thread: Puts the right names into a thread's entry, if it is as it was found ($6, $7).
+INSERT INTO {schema}.thread AS t (tk, tenant, id, user_id, session_id)
+SELECT $1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea
+ WHERE ($6::bytea IS NULL AND EXISTS (SELECT FROM {schema}.head h WHERE h.tk = $1))
+    OR EXISTS (SELECT FROM {schema}.thread f WHERE f.tk = $1)
+ON CONFLICT (tk) DO UPDATE SET tenant = excluded.tenant, id = excluded.id
+  WHERE (t.tenant, t.id) = ($6, $7::bytea)
+RETURNING true;
+
+-- mend_head: Puts the right checkpoint into a head, if it is as it was found ($6, $7). One that was
+-- missing is put where the checkpoint is.
+INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest)
+SELECT $1::uuid, $2::text, $3::bigint, $4::text, $5::bytea
+ WHERE EXISTS (SELECT FROM {schema}.checkpoint c
+                WHERE (c.tk, c.ns, c.id, c.digest) = ($1, $2, $4, $5))
+   AND ($6::text IS NULL OR EXISTS (SELECT FROM {schema}.head f WHERE (f.tk, f.ns) = ($1, $2)))
+ON CONFLICT (tk, ns) DO UPDATE SET id = excluded.id, digest = excluded.digest
+  WHERE (h.id, h.digest) = ($6, $7::bytea)
+RETURNING true;
+
+-- mend_record: Puts the right bytes into a checkpoint, if it is as it was found ($12 to $15). One that
+-- was missing is put where a head or a child still names it.
+INSERT INTO {schema}.checkpoint AS c (tk, ns, id, parent, seq, digest, record, chunks, meta, size, refused)
+SELECT $1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::bytea, $7::bytea, $8::bytea,
+       $9::text::jsonb, $10::int, $11::boolean
+ WHERE CASE WHEN $12::bytea IS NULL
+   THEN EXISTS (SELECT FROM {schema}.head h WHERE (h.tk, h.ns, h.id) = ($1, $2, $3))
+     OR EXISTS (SELECT FROM {schema}.checkpoint x WHERE (x.tk, x.ns, x.parent) = ($1, $2, $3))
+   ELSE EXISTS (SELECT FROM {schema}.checkpoint f WHERE (f.tk, f.ns, f.id) = ($1, $2, $3)) END
+ON CONFLICT (tk, ns, id) DO UPDATE
+  SET parent = excluded.parent, digest = excluded.digest, record = excluded.record,
+      chunks = excluded.chunks, meta = excluded.meta
+  WHERE (c.digest, c.record, c.chunks, c.meta) = ($12, $13::bytea, $14::bytea, $15::text::jsonb)
+RETURNING true;
+
+-- mend_write: Puts the right bytes into a row of pending writes, if it is as it was found ($11 to
+-- $13); one that was missing, where its checkpoint still is.
+INSERT INTO {schema}.write AS w (tk, ns, id, task, slot, path, n, digest, data, chunks)
+SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::int, $8::bytea, $9::bytea,
+       $10::bytea
+ WHERE CASE WHEN $11::bytea IS NULL
+   THEN EXISTS (SELECT FROM {schema}.checkpoint c WHERE (c.tk, c.ns, c.id) = ($1, $2, $3))
+   ELSE EXISTS (SELECT FROM {schema}.write f
+                 WHERE (f.tk, f.ns, f.id, f.task, f.slot) = ($1, $2, $3, $4, $5)) END
+ON CONFLICT (tk, ns, id, task, slot) DO UPDATE
+  SET path = excluded.path, n = excluded.n, digest = excluded.digest, data = excluded.data,
+      chunks = excluded.chunks
+  WHERE (w.digest, w.data, w.chunks) = ($11, $12::bytea, $13::bytea)
+RETURNING true;
+
+-- mend_chunk: Puts the right bytes into a chunk, if it is as it was found ($5, $6); one that was
+-- missing, where the checkpoint ($7, $8) or writes against it that it belongs to still are.
+INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+SELECT $1::uuid, $2::bigint, $3::bytea, $4::bytea
+ WHERE CASE WHEN $5::bytea IS NULL
+   THEN EXISTS (SELECT FROM {schema}.checkpoint c WHERE (c.tk, c.ns, c.id) = ($1, $7::text, $8::text))
+     OR EXISTS (SELECT FROM {schema}.write w WHERE (w.tk, w.ns, w.id) = ($1, $7, $8))
+   ELSE EXISTS (SELECT FROM {schema}.chunk f WHERE (f.tk, f.no) = ($1, $2)) END
+ON CONFLICT (tk, no) DO UPDATE SET digest = excluded.digest, data = excluded.data
+  WHERE (k.digest, k.data) = ($5, $6::bytea)
+RETURNING true;
+
+-- quarantine: Keeps what was found in the place of what was written; the same bytes once.
+INSERT INTO {schema}.quarantine (tk, tier, kind, ns, id, task, slot, no, mark, reason, found)
+VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::text, $7::int, $8::bigint, $9::bytea,
+        $10::text, $11::text::jsonb)
+ON CONFLICT DO NOTHING
+RETURNING true;
+
+-- quarantined: What was kept of a thread, oldest first.
+SELECT tk, tier, kind, ns, id, task, slot, no, reason, found::text
+  FROM {schema}.quarantine WHERE tk = $1::uuid ORDER BY at, mark
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- data_keys_besides: Data keys under other master keys than $1, in the order of their ids.
+SELECT * FROM (
+  SELECT id, tenant, user_id, master, wrapped FROM {schema}.data_key
+   WHERE master <> $1::bytea AND id > $2::bytea ORDER BY id LIMIT $3::int
+) AS keys
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- rewrite: Replaces all checkpoints of a thread whose heads are locked, if they are those that are
+-- given ($2 namespaces, $3 ids, $4 old digests), by the same under new digests ($5 to $8), and writes
+-- ($9 to $16) and heads ($20 to $23) with them; $17 to $19 are the new chunks. Whether it was done.
+WITH given AS MATERIALIZED (
+  SELECT * FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[], $7::text[],
+                       $8::bytea[])
+             AS g (ns, id, old, digest, record, meta, chunks)
+), same AS MATERIALIZED (
+  SELECT count(*) = (SELECT count(*) FROM given) AND count(*) = count(g.id) AS same
+    FROM {schema}.checkpoint c LEFT JOIN given g ON (g.ns, g.id, g.old) = (c.ns, c.id, c.digest)
+   WHERE c.tk = $1::uuid
+), records AS (
+  UPDATE {schema}.checkpoint c
+     SET digest = g.digest, record = g.record, meta = g.meta::jsonb, chunks = g.chunks
+    FROM given g, same WHERE same.same AND (c.tk, c.ns, c.id) = ($1, g.ns, g.id)
+), writes AS (
+  UPDATE {schema}.write w SET digest = g.digest, data = g.data, chunks = g.chunks
+    FROM unnest($9::text[], $10::text[], $11::text[], $12::int[], $13::bytea[], $14::bytea[],
+                $15::bytea[], $16::bytea[]) AS g (ns, id, task, slot, old, digest, data, chunks),
+         same
+   WHERE same.same AND (w.tk, w.ns, w.id, w.task, w.slot) = ($1, g.ns, g.id, g.task, g.slot)
+     AND w.digest = g.old
+), chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT $1, c.no, c.digest, c.data
+    FROM same, unnest($17::bigint[], $18::bytea[], $19::bytea[]) AS c (no, digest, data)
+   WHERE same.same
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
+), heads AS (
+  UPDATE {schema}.head h SET digest = g.digest, seal = g.seal
+    FROM unnest($20::text[], $21::text[], $22::bytea[], $23::bytea[]) AS g (ns, id, digest, seal), same
+   WHERE same.same AND (h.tk, h.ns, h.id) = ($1, g.ns, g.id)
+)
+SELECT same FROM same;

@@ -128,4 +128,67 @@ CREATE TABLE {schema}.lease (
 
 INSERT INTO {schema}.installed (version) VALUES (2);
 
+END IF;
+
+-- Version 3.
+IF NOT EXISTS (SELECT FROM {schema}.installed WHERE version >= 3) THEN
+
+-- What happened to a thread: recovery, maintenance, audit. Each digest covers the one before.
+CREATE TABLE {schema}.event (
+  tk uuid NOT NULL,
+  n bigint NOT NULL,
+  at timestamptz NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  detail jsonb NOT NULL,
+  digest bytea NOT NULL,
+  PRIMARY KEY (tk, n)
+);
+
+-- What is left of a namespace whose head is gone: its newest checkpoint that was not refused. That of
+-- a thread that is being copied comes last. It is a function of its own, in a language that plans what
+-- it runs, so that who does not need it does not pay for it: within the statement that reads a head
+-- its tables and indexes would be locked each time, 10 to 40 us of some 100.
+CREATE FUNCTION {schema}.beheaded(k uuid, n text, OUT seq bigint, OUT id text, OUT digest bytea)
+  RETURNS SETOF record LANGUAGE plpgsql STABLE ROWS 1 AS $$ BEGIN
+  RETURN QUERY SELECT c.seq, c.id, c.digest FROM {schema}.checkpoint c
+    WHERE (c.tk, c.ns) = (k, n) AND NOT c.refused
+      AND NOT EXISTS (SELECT FROM {schema}.thread t WHERE t.tk = k AND t.at = 'infinity')
+    ORDER BY c.seq DESC LIMIT 1;
+END $$;
+
+-- What a user's rows are encrypted with, wrapped under the master key that "master" names; NULL for
+-- what no user owns. Deleting a user's shreds what is under them, in every copy of it.
+CREATE TABLE {schema}.data_key (
+  id bytea PRIMARY KEY,
+  tenant bytea NOT NULL,
+  user_id bytea,
+  master bytea NOT NULL,
+  wrapped bytea NOT NULL,
+  at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX data_key_owner ON {schema}.data_key (md5(tenant), coalesce(md5(user_id), ''));
+
+-- Signs the head, if there is a key.
+ALTER TABLE {schema}.head ADD COLUMN seal bytea NOT NULL DEFAULT '';
+
+-- What was found in the place of what was written, once that was restored: bytes in hexadecimal.
+-- Nothing reads it but who investigates; it goes with the thread.
+CREATE TABLE {schema}.quarantine (
+  tk uuid NOT NULL,
+  slot int NOT NULL,
+  no bigint NOT NULL,
+  at timestamptz NOT NULL DEFAULT now(),
+  tier text COLLATE "C" NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  ns text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  task text COLLATE "C" NOT NULL,
+  mark bytea NOT NULL,
+  reason text NOT NULL,
+  found jsonb NOT NULL,
+  PRIMARY KEY (tk, mark)
+);
+
+INSERT INTO {schema}.installed (version) VALUES (3);
+
 END IF; END $install$;

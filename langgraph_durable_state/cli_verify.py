@@ -1,0 +1,116 @@
+"""The commands of `durable-state` that check what is stored, and restore it."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from .errors import DurableStateError
+from .saver import DurableSaver
+from .verification import VerifyProgress, VerifyReport
+
+if TYPE_CHECKING:
+    import typer
+
+LOST = 4
+"""The code of corruption: something is not what was written, and neither tier has what was."""
+REPAIRED = 7
+"""Something was not what was written, and was restored, or can be."""
+UNREAD = 1
+INTERRUPTED = 130
+
+
+def verdict(report: VerifyReport) -> int:
+    """The exit code that tells a script how it stands."""
+    if report.clean:
+        return 0
+    outcomes = {found.outcome for found in report.findings}
+    return LOST if "lost" in outcomes else UNREAD if "unread" in outcomes else REPAIRED
+
+
+def register(
+    app: "typer.Typer", open_saver: Callable[[str, str | None, str, str], DurableSaver]
+) -> None:
+    """Adds the commands to an app; `open_saver` takes what tells where the tiers are."""
+    import typer
+
+    @app.command()
+    def verify(
+        postgres: Annotated[
+            str,
+            typer.Option("--postgres", envvar="DURABLE_STATE_POSTGRES", help="A URL or conninfo."),
+        ],
+        threads: Annotated[
+            list[str] | None, typer.Argument(help="Threads to check; all without.")
+        ] = None,
+        redis: Annotated[
+            str | None,
+            typer.Option("--redis", envvar="DURABLE_STATE_REDIS", help="A URL, if Redis is used."),
+        ] = None,
+        schema: Annotated[
+            str, typer.Option(help="The schema of the tables in Postgres.")
+        ] = "durable_state",
+        prefix: Annotated[
+            str, typer.Option(help="What the keys in Redis begin with.")
+        ] = "durable_state",
+        tenant: Annotated[
+            str | None, typer.Option(help="Whose threads; everybody's without.")
+        ] = None,
+        repair: Annotated[
+            bool, typer.Option("--repair", help="Restore what can be, and keep what was there.")
+        ] = False,
+        after: Annotated[
+            str | None, typer.Option(metavar="TOKEN", help="Go on where another one stopped.")
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+    ) -> None:
+        """Check all that is stored against its digests, beside whatever else goes on.
+
+        Exits with 0 if all is as it was written, 7 if what is not was restored (or, without
+        --repair, can be), 4 if something is lost.
+        """
+        # What the log would say stands in the report.
+        logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())
+        with open_saver(postgres, redis or None, schema, prefix) as saver:
+            report = _with_progress(
+                lambda progress: saver.verify(
+                    threads or None,
+                    repair=repair,
+                    after=after,
+                    tenant_id=tenant,
+                    progress=progress,
+                )
+            )
+        typer.echo(json.dumps(report.as_dict()) if as_json else str(report))
+        if code := verdict(report):
+            raise typer.Exit(code)
+
+
+def _with_progress(work: Callable[[Callable[[VerifyProgress], None]], VerifyReport]) -> Any:
+    """What `work` returns, while a bar on stderr shows how far it is; if it stops before its end,
+    how to go on is said."""
+    import typer
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    console, last = Console(stderr=True), list[VerifyProgress]()
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("0 threads", total=1.0)
+
+    def show(now: VerifyProgress) -> None:
+        last[:] = [now]
+        found = f", {now.findings} findings" if now.findings else ""
+        bar.update(task, completed=now.share, description=f"{now.threads} threads{found}")
+
+    try:
+        with bar:
+            return work(show)
+    except (KeyboardInterrupt, DurableStateError) as error:
+        if last:
+            how = f"go on with --after {last[0].token}"
+            print(f"durable-state: {last[0].threads} threads checked; {how}", file=sys.stderr)
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(INTERRUPTED) from None
+        raise

@@ -1,0 +1,124 @@
+"""A thread under other keys: every chunk, batch and record of it made anew, oldest first.
+
+What was stored stays as it is, ids and values; digests change, so what refers to one refers to the
+new one. A head counts one move more: whoever knew the old one is to see that it was not set back.
+Chunks get new numbers: what waits to be stored may still send the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..words import ChunkRow, Digest, Head, Place, RecordRow, Rewritten, Typed, WriteRow
+from . import codec, heads
+from .chunking import Channel
+from .codec import Batch, Blobs, Record
+from .digest import Seal
+from .matching import Chunk
+
+
+@dataclass
+class Resealed:
+    """What was made so far, under `seal`; `project` gives the metadata to search by."""
+
+    blobs: Blobs
+    seal: Seal
+    numbers: Iterator[int]
+    project: Callable[[Typed], str]
+    old: bool = False
+    """Whether anything was under another seal."""
+    _chunks: dict[int, Chunk] = field(default_factory=dict)
+    _digests: dict[Digest, Digest] = field(default_factory=dict)
+    _records: list[tuple[Digest, RecordRow, str]] = field(default_factory=list)
+    _writes: list[tuple[Digest, str, WriteRow]] = field(default_factory=list)
+    _heads: dict[str, Head] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    def batch(self, place: Place, row: WriteRow, batch: Batch, seal: Seal) -> None:
+        """A verified batch of writes that is under `seal`."""
+        self._note(seal)
+        writes = tuple(self._channel(write) for write in batch.writes)
+        made = codec.pack_batch(place, replace(batch, writes=writes), self.blobs, self.seal)
+        self._digests[row.digest] = made.digest
+        self._writes.append((row.digest, place.ns, made))
+
+    def record(self, row: RecordRow, record: Record, is_head: bool) -> None:
+        """A verified record; its parent, if it is there, came before, and so did its writes."""
+        self._note(record.seal)
+        consumed = record.consumed
+        made = replace(
+            record,
+            parent_digest=self._renamed(record.parent_digest),
+            channels=tuple(self._channel(channel) for channel in record.channels),
+            consumed=None if consumed is None else tuple(map(self._renamed, consumed)),
+            seal=self.seal,
+            count=self._count(record, is_head),
+        )
+        digest = made.digest()
+        self._digests[row.digest] = digest
+        packed = codec.pack_record(made, self.blobs, digest)
+        shown = self.project(record.metadata)
+        numbers = codec.numbers_of(made.channels)
+        new = replace(row, digest=digest, record=packed, numbers=numbers)
+        self._records.append((row.digest, new, shown))
+        if is_head:
+            sign = heads.signature(self.seal, made.place, made.id, digest, made.count)
+            self._heads[row.ns] = Head(made.id, row.seq, digest, sign)
+
+    def done(self) -> Rewritten:
+        """All of it."""
+        new = [chunk for no, chunk in self._chunks.items() if chunk.no != no]
+        rows = [codec.chunk_row(chunk, self.blobs) for chunk in new]
+        return Rewritten(self._records, self._writes, rows, self._heads)
+
+    def _note(self, seal: Seal) -> None:
+        self.old = self.old or seal.id != self.seal.id
+
+    def _count(self, record: Record, is_head: bool) -> int:
+        if not self.seal.id:
+            return 0
+        place = record.place.ns
+        last = self._counts.get(place, 0)
+        count = record.count or last + 1
+        self._counts[place] = max(last, count)
+        return self._counts[place] + 1 if is_head else count
+
+    def _renamed(self, digest: Digest) -> Digest:
+        return self._digests.get(digest, digest)
+
+    def _channel(self, channel: Channel) -> Channel:
+        pieces = tuple(replace(p, chunk=self._chunk(p.chunk)) for p in channel.pieces)
+        return replace(channel, pieces=pieces)
+
+    def _chunk(self, chunk: Chunk) -> Chunk:
+        self._note(chunk.seal)
+        if chunk.no not in self._chunks:
+            if chunk.seal.id == self.seal.id:
+                self._chunks[chunk.no] = chunk
+            else:
+                no = next(self.numbers)
+                self._chunks[chunk.no] = Chunk(no, chunk.plain, chunk.count, seal=self.seal)
+        return self._chunks[chunk.no]
+
+
+def parents_first(
+    records: Sequence[tuple[RecordRow, Record]],
+) -> Iterator[tuple[RecordRow, Record]]:
+    """Records in an order in which none comes before its parent: that of the namespace, but for a
+    parent that was put again."""
+    left = list(records)
+    while left:
+        waiting, later = {row.digest for row, _ in left}, []
+        for row, record in left:
+            if record.parent_digest in waiting and record.parent_digest != row.digest:
+                later.append((row, record))
+                continue
+            waiting.discard(row.digest)
+            yield row, record
+        left = later
+
+
+def chunks_of(rows: Mapping[int, ChunkRow], numbers: Iterable[int]) -> dict[int, ChunkRow]:
+    """Those of some numbers that are there."""
+    return {no: rows[no] for no in numbers if no in rows}

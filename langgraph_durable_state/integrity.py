@@ -1,0 +1,196 @@
+"""What was written is what is read, or you are told what to do: the part of the saver that explains
+and mends."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+
+from .decisions import keys
+from .decisions.serializing import Serializer
+from .drivers.blocking import run
+from .drivers.driver import Driver
+from .drivers.faces import Faces
+from .errors import ConflictError, UsageError
+from .protocols.reading import config_of
+from .protocols.scrub import Asked, after_token
+from .recovery import OnRecovery, RecoveryReport
+from .verification import Progress, VerifyReport
+from .words import Head, Place
+
+
+class Integrity:
+    """The part of `DurableSaver` that explains what a read finds, continues from what is sound, and
+    checks and restores what is stored."""
+
+    _faces: Faces
+
+    @property
+    def _serializer(self) -> Serializer:
+        raise NotImplementedError
+
+    # -- recovery ----------------------------------------------------------------------------
+
+    def recover(self, config: RunnableConfig) -> RecoveryReport:
+        """What `get_tuple` would do for `config`, and why. Nothing is changed, and an outage or
+        damage is in the report, not raised.
+
+        Args:
+            config: names a thread, and perhaps a namespace and a checkpoint.
+
+        Raises:
+            UsageError: if the config cannot be used.
+        """
+        return run(self._recover_blocking(config))
+
+    async def _recover_blocking(self, config: RunnableConfig) -> RecoveryReport:
+        return await self._recover(await self._faces.blocking(), config)
+
+    async def arecover(self, config: RunnableConfig) -> RecoveryReport:
+        """What `aget_tuple` would do for `config`, and why; see `recover`."""
+        return await self._recover(await self._faces.native(), config)
+
+    async def _recover(self, driver: Driver, config: RunnableConfig) -> RecoveryReport:
+        place, id = keys.place_of(config), keys.checkpoint_id_of(config)
+        report = partial(driver.teller.report, self._serializer, place, id)
+        return await driver.vault.reading(place.thread, report)
+
+    def fork_from(self, report: RecoveryReport) -> RunnableConfig:
+        """Makes the last sound checkpoint of a report the head, with the pending writes that it
+        has, so that a run of the thread continues from there. Nothing is deleted: what was the
+        head can still be looked up by its id, if it can be read.
+
+        Args:
+            report: what `recover` said of the head.
+
+        Returns:
+            The config of the thread: ``graph.invoke(None, saver.fork_from(report))``.
+
+        Raises:
+            ConflictError: if the thread has moved since.
+            UsageError: if the report is not of a head, or has no sound checkpoint.
+            UnavailableError: if Postgres cannot be reached, or Redis where it may be ahead.
+        """
+        return run(self._fork_blocking(report))
+
+    async def _fork_blocking(self, report: RecoveryReport) -> RunnableConfig:
+        return await self._fork(await self._faces.blocking(), report)
+
+    async def afork_from(self, report: RecoveryReport) -> RunnableConfig:
+        """Makes the last sound checkpoint of a report the head; see `fork_from`."""
+        return await self._fork(await self._faces.native(), report)
+
+    async def _fork(self, driver: Driver, report: RecoveryReport) -> RunnableConfig:
+        to, known, sound = report.last_sound, report._head, report._sound
+        if to is None or known is None or sound is None:
+            raise UsageError(
+                "fork_from needs what recover() said of a head with a sound checkpoint"
+            )
+        place = Place(keys.named(report.tenant, report.thread), report.namespace)
+        if known != sound:
+            await driver.flusher.end(place.thread)
+            await driver.anchors.forget(place.thread, [place.ns])
+            if not await driver.durable.move_head(place, known, Head(to, 0, sound)):
+                raise await _moved(driver, place, report)
+            sign = partial(driver.attestor.accept, place)
+            await driver.vault.reading(place.thread, sign)
+            await driver.copies.drop(place.thread, [place.ns])
+            detail = {"namespace": place.ns, "from": report.asked, "to": to}
+            await driver.chronicle.note(place.thread, "forked", detail)
+        config: Any = config_of(place, to, None)
+        del config["configurable"]["checkpoint_id"]
+        return config  # type: ignore[no-any-return]
+
+    # -- checking and restoring ---------------------------------------------------------------
+
+    def verify(
+        self,
+        threads: Sequence[str] | None = None,
+        *,
+        repair: bool = False,
+        after: str | None = None,
+        tenant_id: str | None = None,
+        progress: Progress | None = None,
+    ) -> VerifyReport:
+        """Checks every row of both tiers against its digests, and what belongs together.
+
+        Checkpoints, chunks of values, pending writes, the chain from child to parent, heads, the
+        metadata that filters look at, hot copies and what waits in outboxes. It reads a page at a
+        time and may run beside anything else; what is put, flushed or removed meanwhile is not
+        taken for damage.
+
+        Args:
+            threads: ids of the threads to be checked; None for all.
+            repair: put right what can be: a row that is missing or not what was written is
+                restored from the other tier if it can be proven there, or from what is left of it.
+                What was found in its place is kept in the table ``quarantine``. What neither tier
+                can prove is left as it is.
+            after: the token of a report or of a progress: go on behind that thread.
+            tenant_id: whose threads; None for everybody's, of `threads` for those without one.
+            progress: called after each thread.
+
+        Raises:
+            UnavailableError: if a tier cannot be reached. What was restored stays so, and the
+                token of the last progress says where to go on.
+            UsageError: if an argument cannot be used.
+        """
+        return run(self._verify_blocking(_asked(threads, repair, after, tenant_id), progress))
+
+    async def averify(
+        self,
+        threads: Sequence[str] | None = None,
+        *,
+        repair: bool = False,
+        after: str | None = None,
+        tenant_id: str | None = None,
+        progress: Progress | None = None,
+    ) -> VerifyReport:
+        """Checks every row of both tiers against its digests; see `verify`."""
+        asked = _asked(threads, repair, after, tenant_id)
+        scrubber = (await self._faces.native()).scrubber
+        return await scrubber.verify(self._serializer, asked, progress)
+
+    async def _verify_blocking(self, asked: Asked, progress: Progress | None) -> VerifyReport:
+        scrubber = (await self._faces.blocking()).scrubber
+        return await scrubber.verify(self._serializer, asked, progress)
+
+
+def _asked(
+    threads: Sequence[str] | None, repair: bool, after: str | None, tenant: str | None
+) -> Asked:
+    if threads is None:
+        return Asked(None, tenant, repair, after_token(after))
+    if isinstance(threads, str):
+        raise UsageError(f"threads must be a list of str, not {threads!r}")
+    named = [{"thread_id": id, "tenant_id": tenant or ""} for id in threads]
+    found = [keys.thread_of({"configurable": names}) for names in named]
+    return Asked(found, tenant, repair, after_token(after))
+
+
+async def _moved(driver: Driver, place: Place, report: RecoveryReport) -> ConflictError:
+    found = await driver.durable.read(place, None, b"", -1)
+    return ConflictError(
+        thread=place.thread.id,
+        namespace=place.ns,
+        expected=report.asked,
+        actual=found.head.id if found is not None else None,
+        refused=None,
+        what="The head moved since the report on",
+    )
+
+
+def check_hook(hook: OnRecovery | None) -> OnRecovery | None:
+    """`hook`, if it can be called.
+
+    Raises:
+        UsageError: if not, or if it would have to be awaited.
+    """
+    if hook is not None and not callable(hook):
+        raise UsageError(f"on_recovery must be a function, not {hook!r}")
+    if inspect.iscoroutinefunction(hook):
+        raise UsageError("on_recovery must be a plain function: nothing awaits a coroutine")
+    return hook

@@ -1,0 +1,227 @@
+"""Heads that are signed, and witnessed by the other tier: what under a key tells a head that was
+moved, or a tier that was set back.
+
+The hot tier keeps the newest signed head that it was told of. It is told after the durable tier
+has it, so a durable head that is older than its witness, looked at after that, was set back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..decisions import heads
+from ..decisions.codec import Record
+from ..decisions.heads import Signed
+from ..decisions.keyring import KeyNeeded
+from ..errors import HeadMovedError, KeyMissingError, UnavailableError
+from ..ports import Durable, Hot
+from ..words import Digest, Found, Head, Place, Put, Thread
+from .shared import Shared
+
+logger = logging.getLogger("langgraph_durable_state")
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The head as it is now, and how often it has moved."""
+
+    head: Head
+    count: int
+
+
+class Anchors:
+    """Over one driver's tiers; without a key it does nothing.
+
+    Args:
+        shared: the saver's.
+        durable: holds the heads.
+        hot: witnesses them; None if there is none.
+    """
+
+    def __init__(self, shared: Shared, durable: Durable, hot: Hot | None) -> None:
+        self._keys = shared.blobs.keys
+        self.signs = self._keys.signs
+        """Whether there is a key, and heads are signed."""
+        self._durable = durable
+        self._hot = hot
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def check(self, place: Place, head: Head, record: Record) -> None:
+        """Refuses a durable head that is not signed as one.
+
+        Raises:
+            HeadMovedError: if it is not.
+        """
+        if self.signs and record.count and self._signed(place, head) is None:
+            raise _moved(place, head.id, None, "it was not signed as a head")
+
+    async def contradicting(
+        self, place: Place, record: Record | None, head: Head | None, floor: Signed | None
+    ) -> Signed | None:
+        """What was seen as head before and is newer than this one; None if nothing was.
+
+        Args:
+            place: whose head.
+            record, head: it, if there is one.
+            floor: what an earlier call found, before the head was looked at again.
+        """
+        if not self.signs or (record is not None and not record.count):
+            return None
+        seen = floor if floor is not None else await self._witness(place)
+        if record is None or head is None:
+            return seen
+        if seen is not None and seen.count >= record.count:
+            return None if (seen.id, seen.digest) == (head.id, head.digest) else seen
+        if head.seal and self._hot is not None:  # it lost what it had seen, or was away
+            await self._note(place, heads.witness(head.id, head.digest, head.seal), force=False)
+        return None
+
+    async def check_listed(self, thread: Thread, ns: str | None) -> None:
+        """Refuses a history, of one namespace or of all, whose newest checkpoints were cut off.
+
+        Raises:
+            HeadMovedError: if a head is not what was put last, or is not there.
+        """
+        if not self.signs:
+            return
+        if ns is not None:
+            places = [Place(thread, ns)]
+        else:
+            places = [Place(thread, one) for one in await self._durable.heads(thread)]
+        for place in places or [Place(thread, "")]:
+            await self._check_listed(place)
+
+    async def _check_listed(self, place: Place) -> None:
+        found = await self._durable.read(place, None, b"", -1)
+        floor = await self._witness(place)
+        if floor is not None and not self._reaches(place, found, floor):
+            # It may have been told of a put since the head was looked at.
+            found = await self._durable.read(place, None, b"", -1)
+            if not self._reaches(place, found, floor):
+                id = found.head.id if found is not None else None
+                raise _moved(place, id, floor.id, f"checkpoint {floor.id} was seen as head")
+        if found is None or not found.head.digest:
+            return
+        if found.row is not None and not found.row.record:
+            raise _moved(place, found.head.id, None, "that checkpoint is not there")
+        if found.head.seal and self._signed(place, found.head) is None:
+            raise _moved(place, found.head.id, None, "it was not signed as a head")
+
+    def _reaches(self, place: Place, found: Found | None, floor: Signed) -> bool:
+        """Whether a head is one that was seen, or a newer one; or was stored without a key."""
+        if found is None or not found.head.digest:
+            return found is not None and found.ahead is not None
+        if not found.head.seal:
+            return True
+        seen = self._signed(place, found.head)
+        return seen is None or seen == floor or seen.count > floor.count
+
+    def moved(self, place: Place, record: Record | None, seen: Signed) -> HeadMovedError:
+        """The error of a head that is older than what was seen."""
+        found = record.id if record is not None else None
+        detail = f"checkpoint {seen.id} was seen as head, move {seen.count} of it"
+        return _moved(place, found, seen.id, detail)
+
+    async def _witness(self, place: Place) -> Signed | None:
+        if self._hot is None:
+            return None
+        try:
+            found = await self._hot.witness(place)
+        except UnavailableError as error:
+            logger.debug("the witness of a head was not asked: %s", error)
+            return None
+        if not found:
+            return None
+        try:
+            seen = heads.read_witness(place, found, self._keys)
+        except KeyNeeded:
+            raise
+        except KeyMissingError:
+            return None  # of a key that was retired, or shredded
+        if seen is None:
+            logger.warning(
+                "the witness of thread %r, namespace %r, is not what was written",
+                place.thread.id,
+                place.ns,
+            )
+        return seen
+
+    def _signed(self, place: Place, head: Head) -> Signed | None:
+        return heads.signed(place, head.id, head.digest, head.seal, self._keys)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    async def current(self, place: Place) -> Current:
+        """The durable head, which has no digest if there is none.
+
+        Raises:
+            HeadMovedError: if it is not signed as one.
+        """
+        found = await self._durable.read(place, None, b"", -1)
+        if found is None or not found.head.digest:
+            return Current(Head("", 0, b""), 0)
+        if not found.head.seal:
+            return Current(found.head, 0)
+        seen = self._signed(place, found.head)
+        if seen is None:
+            raise _moved(place, found.head.id, None, "it was not signed as a head")
+        return Current(found.head, seen.count)
+
+    async def note(self, put: Put, force: bool = False) -> None:
+        """Has the hot tier witness a put that is the durable head; by `force` whatever it saw."""
+        if put.seal and self._hot is not None:
+            await self._note(put.place, heads.witness_of(put), force)
+
+    async def tell(self, place: Place, witness: bytes) -> None:
+        """Has the hot tier witness a head that is in the durable one now."""
+        if witness and self._hot is not None:
+            await self._note(place, witness, force=True)
+
+    async def _note(self, place: Place, witness: bytes, force: bool) -> None:
+        assert self._hot is not None
+        try:
+            await self._hot.raise_witness(place, witness, force)
+        except UnavailableError as error:
+            logger.debug("a head was not witnessed: %s", error)
+
+    # -- maintenance -------------------------------------------------------------------------
+
+    async def forget(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
+        """Heads of these namespaces, or all, of a thread or all are about to be moved back, or are
+        gone.
+
+        Raises:
+            UnavailableError: if the hot tier, which would contradict that, cannot be told.
+        """
+        if self.signs and self._hot is not None:
+            await self._hot.drop_witnesses(thread, namespaces)
+
+    def seals(self, place: Place, records: Sequence[Record]) -> dict[Digest, bytes]:
+        """What signs records as heads of a place, by their digests."""
+        found = {}
+        for record in records:
+            digest = record.digest()
+            seal = heads.signature(record.seal, place, record.id, digest, record.count)
+            found[digest] = seal
+        return {digest: seal for digest, seal in found.items() if seal}
+
+    async def sign(self, place: Place, record: Record) -> None:
+        """Signs a head that is at this record, as it is, and has it witnessed."""
+        digest = record.digest()
+        seal = heads.signature(record.seal, place, record.id, digest, record.count)
+        if seal and await self._durable.sign_head(place, digest, seal) and self._hot is not None:
+            await self._note(place, heads.witness(record.id, digest, seal), force=True)
+
+
+def _moved(place: Place, found: str | None, known: str | None, detail: str) -> HeadMovedError:
+    return HeadMovedError(
+        thread=place.thread.id,
+        namespace=place.ns,
+        tenant=place.thread.tenant,
+        found=found or None,
+        known=known,
+        detail=detail,
+    )

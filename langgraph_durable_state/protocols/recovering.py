@@ -1,0 +1,348 @@
+"""What is found where a state should be, in both tiers; `decisions.recovery` says what is done.
+
+Nothing is changed here: a read that meets damage looks again this way, and so does who wants to
+know what a read would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from langgraph.checkpoint.base import CheckpointTuple
+
+from ..decisions import findings, recovery
+from ..decisions.ahead import Verdict
+from ..decisions.codec import Record, Unsound
+from ..decisions.keyring import KeyNeeded
+from ..decisions.recovery import (
+    Age,
+    Ancestor,
+    Asked,
+    Decision,
+    Elsewhere,
+    Evidence,
+    Rule,
+    State,
+    Tiers,
+)
+from ..decisions.serializing import Serializer
+from ..errors import (
+    CorruptionError,
+    DurableStateError,
+    EvolutionError,
+    UnavailableError,
+)
+from ..ports import Durable, Outbox
+from ..recovery import Damage
+from ..words import Found, Head, Place, Spell
+from .arbiter import Arbiter, View
+from .copies import Copies
+from .drafting import SCHEMA_VERSION
+from .finding import SERVES_HOT, Candidate, Finder, Target, Writes, detail_of
+from .reading import corrupt
+from .shared import Shared
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was found, and what is decided.
+
+    Attributes:
+        evidence: that, in a few words.
+        target: what was asked for; None if there is nothing, or nobody knows.
+        served: what the decision lets be served.
+        ancestor: the newest earlier one that is sound, if somebody looked for it.
+        view: what the tiers said of the head; None if a checkpoint was asked for by its id.
+        error: what a refusal raises.
+        given_up: the spell that has to be given up first, since what Redis alone held in it cannot
+            be read any more.
+        damage, skipped: as of a `RecoveryReport`.
+    """
+
+    evidence: Evidence
+    target: Target | None = None
+    served: Candidate | None = None
+    ancestor: Candidate | None = None
+    view: View | None = None
+    error: DurableStateError | None = None
+    given_up: Spell | None = None
+    damage: tuple[Damage, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def rule(self) -> Rule:
+        """The decision."""
+        return recovery.decide(self.evidence)
+
+
+class Recovery:
+    """Looks through one driver's tiers.
+
+    Args:
+        shared, durable, copies, arbiter: as of an engine.
+        outbox: the hot tier's; None if there is none.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        durable: Durable,
+        copies: Copies,
+        arbiter: Arbiter,
+        outbox: Outbox | None,
+    ) -> None:
+        self._shared = shared
+        self._policy = shared.policy
+        self._durable = durable
+        self._arbiter = arbiter
+        self._finder = Finder(shared, durable, copies, outbox)
+
+    async def examine(
+        self, serializer: Serializer, place: Place, id: str | None, thorough: bool = True
+    ) -> Examined:
+        """What a read of `id`, or of the head if that is None, is given, and why.
+
+        Args:
+            serializer: decodes.
+            place: where.
+            id: which checkpoint.
+            thorough: look for the last sound one even if it is not going to be served.
+        """
+        try:
+            if id is None:
+                return await self._head(serializer, place, thorough)
+            found = await self._durable.read(place, id, b"", None)
+            return await self._decided(serializer, place, found, None, thorough)
+        except UnavailableError as down:
+            return Examined(Evidence(Tiers.UNASKED), error=down)
+
+    async def _head(self, serializer: Serializer, place: Place, thorough: bool) -> Examined:
+        view = await self._arbiter.look(place)
+        tiers = self._tiers(view)
+        if tiers in (Tiers.UNASKED, Tiers.LOST):
+            error = self._arbiter.refusal(place, view)
+            return Examined(Evidence(tiers), view=view, error=error)
+        seen = self._shared.heads.last(place) if view.verdict is Verdict.NOBODY else None
+        if seen is not None:
+            record, batches, digest = seen
+            writes = Writes(())
+            last = self._finder.candidate(serializer, record, digest, writes, "process", batches)
+            return self.as_served(place, view, self.sound(tiers, record, last.seen), last)
+        made = await self._decided(serializer, place, view.found, view, thorough)
+        if thorough and view.spell is not None:
+            _, bad = await self._finder.outbox(place)
+            damage = (Damage("redis", "", "outbox", bad),) if bad else ()
+            made = replace(made, damage=(*made.damage, *damage))
+        return made
+
+    def _tiers(self, view: View) -> Tiers:
+        if view.adopts:
+            return Tiers.COMPARED
+        p = self._policy
+        return recovery.tiers_of(view.verdict, p.accepts_loss, p.queues, p.stale_reads)
+
+    # -- what was asked for ------------------------------------------------------------------
+
+    async def _decided(
+        self,
+        serializer: Serializer,
+        place: Place,
+        found: Found | None,
+        view: View | None,
+        thorough: bool,
+    ) -> Examined:
+        tiers = self._tiers(view) if view is not None else Tiers.COMPARED
+        target = self._finder.target(place, found, view)
+        if target is None:
+            down = view.down if view is not None else None
+            return Examined(Evidence(tiers), view=view, error=down)
+        evidence = Evidence(tiers, asked=self._asked(view))
+        try:
+            return await self._weighed(serializer, place, target, view, evidence, thorough)
+        except KeyNeeded:
+            raise
+        except EvolutionError as error:
+            evidence = replace(evidence, state=State.FOREIGN)
+            made = Examined(evidence, target, view=view, error=error)
+            return await self._with_ancestor(serializer, place, made) if thorough else made
+
+    def _asked(self, view: View | None) -> Asked:
+        if view is None:
+            return Asked.BY_ID
+        return Asked.FALL_BACK if self._policy.falls_back else Asked.RAISE
+
+    # -- what is done about it ---------------------------------------------------------------
+
+    async def _weighed(
+        self,
+        serializer: Serializer,
+        place: Place,
+        target: Target,
+        view: View | None,
+        evidence: Evidence,
+        thorough: bool,
+    ) -> Examined:
+        if target.foreign is not None:
+            raise target.foreign
+        record, tier, damage = target.record, target.tier, []
+        if record is None:
+            elsewhere, record, tier = await self._finder.elsewhere(place, target, view)
+            damage.append(replace(target.damage, repairable=elsewhere is Elsewhere.GOOD))
+            evidence = replace(evidence, state=State.DAMAGED, elsewhere=elsewhere)
+        if record is None:
+            made = Examined(evidence, target, view=view, damage=tuple(damage))
+            if view is not None and view.spell is not None and evidence.elsewhere is Elsewhere.BAD:
+                return await self._given_up(serializer, place, made, view, view.spell, thorough)
+            return await self._without_it(serializer, place, made, thorough)
+        target = await self._finder.named_right(place, target, record.id)
+        writes = await self._finder.writes(place, target, view)
+        damage += writes.damage
+        repaired = evidence.state is State.DAMAGED and writes.elsewhere is Elsewhere.GOOD
+        if writes.spoilt and not repaired:
+            evidence = replace(evidence, state=State.SPOILT, elsewhere=writes.elsewhere)
+        elif evidence.state is State.NOTHING:
+            evidence = self.sound(evidence.tiers, record, None)
+        candidate = self._finder.candidate(serializer, record, target.digest, writes, tier)
+        if evidence.state is State.SOUND:
+            evidence = self.sound(evidence.tiers, record, candidate.seen)
+        refused = recovery.decide(evidence).decision is Decision.REFUSE
+        return Examined(
+            evidence,
+            target,
+            None if refused else candidate,
+            view=view,
+            error=self._refusal(place, target, evidence, tuple(damage)) if refused else None,
+            damage=tuple(damage),
+        )
+
+    async def _given_up(
+        self,
+        serializer: Serializer,
+        place: Place,
+        made: Examined,
+        view: View,
+        spell: Spell,
+        thorough: bool,
+    ) -> Examined:
+        """What is done about a head that Redis alone held and that is damaged there: it is lost."""
+        if not self._policy.accepts_loss:
+            lost = self._arbiter.lost(place, view)
+            evidence = replace(made.evidence, tiers=Tiers.LOST)
+            return replace(made, evidence=evidence, error=lost, given_up=spell)
+        without = replace(view, verdict=Verdict.DURABLE, hot=None)
+        left = await self._decided(serializer, place, view.found, without, thorough)
+        return replace(left, given_up=spell, damage=(*made.damage, *left.damage))
+
+    def sound(self, tiers: Tiers, record: Record, seen: CheckpointTuple | None) -> Evidence:
+        """The evidence of a sound checkpoint that was asked for."""
+        age = Age.YOUNG
+        if self._policy.stale_after is not None and seen is not None:
+            made = findings.made_at(seen.checkpoint)
+            old = made is not None and self._shared.clock() - made > self._policy.stale_after
+            age = Age.OLD if old else Age.YOUNG
+        version = recovery.version_of(record.schema_version, SCHEMA_VERSION)
+        return Evidence(tiers, State.SOUND, version=version, age=age)
+
+    def as_served(
+        self, place: Place, view: View, evidence: Evidence, served: Candidate
+    ) -> Examined:
+        """A sound head that was served."""
+        tier = served.tier or ("redis" if view.verdict in SERVES_HOT else "postgres")
+        bare = Found(Head(served.record.id, 0, served.digest), None, (), {}, ())
+        target = Target(served.record.id, served.digest, tier, served.record, bare, (None, 0))
+        return Examined(evidence, target, replace(served, tier=tier), view=view)
+
+    async def _without_it(
+        self,
+        serializer: Serializer,
+        place: Place,
+        made: Examined,
+        thorough: bool,
+    ) -> Examined:
+        """What is done if neither tier has what was asked for."""
+        evidence, target = made.evidence, made.target
+        assert target is not None
+        wanted = evidence.asked is Asked.FALL_BACK and evidence.elsewhere is Elsewhere.BAD
+        if wanted or thorough:
+            made = await self._with_ancestor(serializer, place, made)
+        if made.ancestor is not None:
+            evidence = replace(evidence, ancestor=Ancestor.SOUND)
+        made = replace(made, evidence=evidence)
+        if made.rule.decision is Decision.FALL_BACK:
+            return replace(made, served=made.ancestor)
+        return replace(made, error=self._refusal(place, target, evidence, made.damage))
+
+    def _refusal(
+        self, place: Place, target: Target, evidence: Evidence, damage: Sequence[Damage]
+    ) -> DurableStateError:
+        if evidence.state is State.SOUND:
+            return newer(place, target.id, target.record)
+        if evidence.elsewhere is Elsewhere.DOWN:
+            other = "redis" if target.tier == "postgres" else "postgres"
+            return UnavailableError(other, f"it may have what is damaged: {damage[0]}")
+        if evidence.state is State.SPOILT:
+            lost = next(one for one in damage if not one.repairable)
+            return corrupt(place, target.id, Unsound(None, str(lost)))
+        return corrupt(place, target.id, Unsound(target.channel, target.why))
+
+    # -- ancestors ---------------------------------------------------------------------------
+
+    async def _with_ancestor(
+        self, serializer: Serializer, place: Place, made: Examined
+    ) -> Examined:
+        """The newest earlier checkpoint that is sound, with all that it needs, and why those that
+        are newer are not."""
+        assert made.target is not None
+        reason = made.target.why or "this code cannot read it"
+        skipped = [] if made.target.found.lost else [(made.target.id, reason)]
+        damage = list(made.damage)
+        async for target in self._finder.before(place, made.target):
+            try:
+                found = await self._finder.sound(serializer, place, target)
+            except KeyNeeded:
+                raise
+            except (CorruptionError, EvolutionError) as error:
+                skipped.append((target.id, detail_of(error)))
+                if target.record is None and target.foreign is None:
+                    damage.append(target.damage)
+                continue
+            candidate, spoilt = found
+            return replace(
+                made,
+                ancestor=candidate,
+                skipped=tuple(skipped),
+                damage=(*damage, *spoilt),
+            )
+        return replace(made, skipped=tuple(skipped), damage=tuple(damage))
+
+    async def without_replay(
+        self, serializer: Serializer, place: Place, made: Examined, error: DurableStateError
+    ) -> Examined:
+        """With the newest checkpoint before a sound one whose DeltaChannels cannot be replayed."""
+        if made.target is None or made.served is None:
+            return made
+        target = replace(
+            made.target, why=f"its DeltaChannels cannot be replayed: {detail_of(error)}"
+        )
+        return replace(
+            await self._with_ancestor(serializer, place, replace(made, target=target)),
+            target=made.target,
+        )
+
+    async def replayable(self, serializer: Serializer, place: Place, made: Candidate) -> None:
+        """Reads what the DeltaChannels of a checkpoint are made from.
+
+        Raises:
+            CorruptionError, EvolutionError: if that cannot be read.
+        """
+        await self._finder.replayable(serializer, place, made)
+
+
+def newer(place: Place, id: str, record: Record | None) -> EvolutionError:
+    """The error of a state in a newer shape than this code has."""
+    version = record.schema_version if record is not None else "a newer"
+    return EvolutionError(
+        f"Thread {place.thread.id!r}, checkpoint {id}: its state has version {version}, this code "
+        f"knows {SCHEMA_VERSION}"
+    )

@@ -1,0 +1,176 @@
+"""Checking what both tiers hold against its digests, thread by thread, and putting it right.
+
+Whatever looks wrong in a page is looked at again, all that belongs to it at one moment, so that
+nothing is taken for damage that was put, flushed or removed in between. What is replaced is
+replaced only where it is still as it was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from ..asfound import RawThread
+from ..decisions import anchors, keys
+from ..decisions.evidence import Flaw, Sources
+from ..decisions.serializing import Serializer
+from ..errors import CorruptionError, EvolutionError, HeadMovedError, UsageError
+from ..ports import Durable, Outbox
+from ..verification import Progress, VerifyProgress, VerifyReport
+from ..words import Thread
+from .attesting import Attestor
+from .checking import Check, Tally
+from .hotscrubbing import HotScrub
+from .scrubbing import DurableScrub
+from .shared import Shared
+from .vault import Vault
+
+KEYS = 100
+"""Threads whose keys are read at once."""
+
+_ALL = 2**128
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be checked: some threads, or all of a tenant, or all, behind a token; and whether
+    to put right what can be."""
+
+    threads: Sequence[Thread] | None = None
+    tenant: str | None = None
+    repair: bool = False
+    after: UUID | None = None
+
+
+def after_token(token: str | None) -> UUID | None:
+    """The key that a token stands for.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    try:
+        return UUID(token) if token is not None else None
+    except (ValueError, AttributeError, TypeError):
+        raise UsageError(f"after={token!r}: use the token of a report") from None
+
+
+@dataclass
+class Scrubber:
+    """Checks through one driver's tiers.
+
+    Attributes:
+        shared: the saver's.
+        durable: the tier whose rows are checked.
+        outbox: what the hot tier holds; None if there is none.
+        vault: finds the keys that it is read with.
+        attestor: tells heads that were moved.
+    """
+
+    shared: Shared
+    durable: Durable
+    outbox: Outbox | None
+    vault: Vault
+    attestor: Attestor
+
+    async def verify(
+        self, serializer: Serializer, asked: Asked, progress: Progress | None
+    ) -> VerifyReport:
+        """Checks thread by thread, in the order of their keys.
+
+        Raises:
+            UnavailableError: if a tier cannot be reached; what was done stays done.
+        """
+        tally, token = Tally(), asked.after
+        async for thread, share in self._threads(asked):
+            await self._scrub(
+                Check(
+                    self.shared,
+                    self.durable,
+                    self.outbox,
+                    serializer,
+                    asked.repair,
+                    tally,
+                    thread,
+                )
+            )
+            token = thread.key
+            tally.threads += 1
+            if progress is not None:
+                progress(VerifyProgress(tally.threads, share, len(tally.findings), token.hex))
+        return tally.report(token.hex if token is not None else None)
+
+    async def _scrub(self, check: Check) -> None:
+        await self.vault.gather(check.thread)
+        hot = HotScrub(check, self.outbox) if self.outbox is not None else None
+        known = RawThread(keys.encoded(check.thread.tenant), keys.encoded(check.thread.id))
+        names = known if check.named else None
+        if names is None and hot is not None:
+            names = await hot.names()
+        rows = DurableScrub(check, hot.sources if hot is not None else _no_sources)
+        there = await rows.begin(names)
+        if not check.named:  # digests cover the names: only what cannot be read can be told
+            if hot is not None:
+                await hot.scrub_entries()
+            return
+        if there:
+            await rows.scan()
+        if hot is not None:
+            await hot.scrub_entries()
+            await hot.survey(sorted({*rows.namespaces, *hot.namespaces}), rows.heads)
+        if there:
+            await rows.settle(hot.pending if hot is not None else {})
+            for ns in rows.heads:
+                await self._attest(check, ns)
+        if hot is not None:
+            await hot.settle(rows.heads)
+
+    async def _attest(self, check: Check, ns: str) -> None:
+        """Whether a head that is what was written is the one that was put last, as far as a key
+        tells."""
+        try:
+            attest = partial(self.attestor.attest, check.place(ns))
+            await self.vault.reading(check.thread, attest)
+        except HeadMovedError as moved:
+            check.tell("postgres", Flaw("head", ns, moved.found or "", str(moved)))
+        except (CorruptionError, EvolutionError):
+            pass  # that has been told
+
+    async def _threads(self, asked: Asked) -> AsyncIterator[tuple[Thread, float]]:
+        """Which threads, and how far each is in all."""
+        if asked.threads is not None:
+            named = sorted(set(asked.threads), key=lambda thread: thread.key)
+            for done, thread in enumerate(named, 1):
+                if asked.after is None or thread.key > asked.after:
+                    yield thread, done / len(named)
+            return
+        async for key, entry in self._keys(asked.after):
+            thread = _named(key, entry)
+            if asked.tenant is None or (thread.id and thread.tenant == asked.tenant):
+                yield thread, (key.int + 1) / _ALL
+
+    async def _keys(self, after: UUID | None) -> AsyncIterator[tuple[UUID, RawThread | None]]:
+        """The keys of all threads in order, also of those of which only Redis knows."""
+        queued = await self.outbox.threads() if self.outbox is not None else []
+        while True:
+            page = dict(await self.durable.scan_keys(after, KEYS))
+            last = max(page, default=None) if len(page) == KEYS else None
+            for key in sorted({*page, *queued}):
+                if (after is None or key > after) and (last is None or key <= last):
+                    yield key, page.get(key)
+            if last is None:
+                return
+            after = last
+
+
+def _named(key: UUID, entry: RawThread | None) -> Thread:
+    """The thread of a key, under its names if they can be read."""
+    if entry is not None and anchors.is_key(key, entry):
+        return keys.named(keys.decoded(entry.tenant), keys.decoded(entry.id))
+    return Thread("", "", key)
+
+
+async def _no_sources(namespaces: Iterable[str]) -> Sources:
+    """There is no hot tier."""
+    return Sources()

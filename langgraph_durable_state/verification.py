@@ -1,0 +1,124 @@
+"""What checking the stores found, as values. This file imports nothing of ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+Kind = Literal["thread", "head", "checkpoint", "metadata", "chunk", "write", "copy", "entry"]
+Outcome = Literal["repairable", "repaired", "lost", "unread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not what was written. `str` gives it as one line.
+
+    Attributes:
+        tier: ``"postgres"`` or ``"redis"``: where it was found.
+        kind: what it is: the ``"thread"``'s entry, a ``"head"``, a ``"checkpoint"``, the
+            ``"metadata"`` that filters look at, a ``"chunk"`` of a value, a task's ``"write"``, in
+            Redis also the ``"copy"`` of a head and an ``"entry"`` of the outbox.
+        outcome: ``"repaired"``; ``"repairable"`` (what is right was found, and nothing was asked
+            to be changed); ``"lost"`` (what is right is in neither tier; it was left as it is);
+            ``"unread"`` (a newer version of this library may have written it).
+        reason: what is wrong with it.
+        tenant, thread, namespace, checkpoint: where; the thread is None if its name is not known,
+            the checkpoint where it concerns none.
+        task, chunk: which write, and which chunk.
+        key: the thread's key in Postgres.
+    """
+
+    tier: Literal["postgres", "redis"]
+    kind: Kind
+    outcome: Outcome
+    reason: str
+    tenant: str
+    thread: str | None
+    namespace: str
+    checkpoint: str | None
+    key: str
+    task: str | None = None
+    chunk: int | None = None
+
+    def __str__(self) -> str:
+        thread = f"thread {self.thread!r}" if self.thread is not None else f"thread key {self.key}"
+        of = f" of tenant {self.tenant!r}" if self.tenant else ""
+        parts = [f"{self.outcome}: {thread}{of}, namespace {self.namespace!r}"]
+        parts += [f"checkpoint {self.checkpoint}"] if self.checkpoint else []
+        parts += [f"task {self.task}"] if self.task else []
+        what = f"{self.kind} {self.chunk}" if self.chunk is not None else self.kind
+        return f"{', '.join(parts)}, {what} in {self.tier.capitalize()}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """How far checking has come.
+
+    Attributes:
+        threads: how many are done.
+        share: of all that is to be checked, from 0 to 1; estimated where all threads are.
+        findings: how many there are so far.
+        token: what to pass as `after` to go on behind the last one that is done.
+    """
+
+    threads: int
+    share: float
+    findings: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was checked, and what was found. True if all is as it was written.
+
+    Attributes:
+        threads, checkpoints, chunks, writes: how many were checked in Postgres.
+        copies, entries: how many heads and entries of outboxes in Redis.
+        findings: all that is not as it was written.
+        token: what to pass as `after` to go on behind the last thread; None if there was none.
+    """
+
+    threads: int
+    checkpoints: int
+    chunks: int
+    writes: int
+    copies: int
+    entries: int
+    findings: tuple[Finding, ...]
+    token: str | None
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    @property
+    def lost(self) -> tuple[Finding, ...]:
+        """The findings that neither tier could put right."""
+        return tuple(found for found in self.findings if found.outcome == "lost")
+
+    def __bool__(self) -> bool:
+        return self.clean
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, for JSON."""
+        return asdict(self) | {"clean": self.clean, "lost": len(self.lost)}
+
+    def __str__(self) -> str:
+        counts = (
+            f"{self.threads} threads, {self.checkpoints} checkpoints, {self.chunks} chunks,"
+            f" {self.writes} writes, {self.copies} hot copies, {self.entries} outbox entries"
+        )
+        return "\n".join((f"checked {counts}", *map(str, self.findings), self._verdict()))
+
+    def _verdict(self) -> str:
+        if self.clean:
+            return "all of it is as it was written"
+        counts = Counter(found.outcome for found in self.findings)
+        return ", ".join(f"{counts[how]} {how}" for how in get_args(Outcome) if counts[how])
+
+
+Progress = Callable[[VerifyProgress], None]
+"""Called after each thread, on the caller's thread or in its loop: it should be quick."""

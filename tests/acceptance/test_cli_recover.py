@@ -1,0 +1,81 @@
+"""`durable-state recover`: what it prints, and how it exits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from langgraph_durable_state import DurableSaver, RecoveryReport, cli_integrity
+from tests.acceptance.test_cli import durable_state
+from tests.cases import at, cp, id_of, query
+
+FLIP = "set_byte(record, 9, get_byte(record, 9) # 90)"
+
+
+@pytest.fixture
+def configs(postgres_url: str) -> list[Any]:
+    """A thread of two checkpoints, without Redis; their configs."""
+    made: list[Any] = [at()]
+    with DurableSaver(postgres_url) as saver:
+        for n in range(2):
+            checkpoint = cp({"n": n}, versions={"n": str(n)})
+            versions = checkpoint["channel_versions"]
+            made.append(saver.put(made[-1], checkpoint, {"source": "loop"}, versions))
+    return made[1:]
+
+
+def test_a_sound_thread_exits_with_0(postgres_url: str, configs: list[Any]) -> None:
+    told = durable_state("recover", "t", "--postgres", postgres_url)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "resume" in told.stdout
+    assert id_of(configs[1]) in told.stdout
+    told = durable_state("recover", "other", "--json", "--postgres", postgres_url)
+    assert (told.returncode, json.loads(told.stdout)["decision"]) == (0, "start_fresh")
+
+
+def test_damage_exits_with_4_and_a_fork_mends_it(postgres_url: str, configs: list[Any]) -> None:
+    query(
+        postgres_url,
+        f"UPDATE durable_state.checkpoint SET record = {FLIP} WHERE id = '{id_of(configs[1])}'",
+    )
+    told = durable_state("recover", "t", "--json", "--postgres", postgres_url)
+    found = json.loads(told.stdout)
+    assert (told.returncode, found["decision"]) == (4, "fall_back")
+    assert (found["asked"], found["checkpoint"]) == (id_of(configs[1]), id_of(configs[0]))
+    by_id = ("--checkpoint", id_of(configs[1]))
+    told = durable_state("recover", "t", *by_id, "--json", "--postgres", postgres_url)
+    assert (told.returncode, json.loads(told.stdout)["decision"]) == (4, "refuse")
+    told = durable_state("recover", "t", "--fork", "--postgres", postgres_url)
+    assert (told.returncode, told.stderr) == (0, "")
+    told = durable_state("recover", "t", "--json", "--postgres", postgres_url)
+    found = json.loads(told.stdout)
+    assert (told.returncode, found["decision"]) == (0, "resume")
+    assert found["checkpoint"] == id_of(configs[0])
+
+
+def test_an_outage_is_explained_and_exits_with_3() -> None:
+    told = durable_state("recover", "t", "--json", "--postgres", "postgresql://127.0.0.1:1/none")
+    assert told.returncode == 3
+    assert json.loads(told.stdout)["decision"] == "refuse"
+
+
+@pytest.mark.parametrize(
+    ("decision", "error", "code"),
+    [
+        ("resume", None, 0),
+        ("resume_stale", None, 0),
+        ("migrate", None, 0),
+        ("start_fresh", None, 0),
+        ("repair", None, 7),
+        ("fall_back", None, 4),
+        ("refuse", "CorruptionError: x", 4),
+        ("refuse", "UnavailableError: x", 3),
+        ("refuse", "StateLostError: x", 6),
+        ("refuse", "EvolutionError: x", 1),
+    ],
+)
+def test_the_exit_code_tells_the_decision(decision: Any, error: str | None, code: int) -> None:
+    report = RecoveryReport("t", "", decision, "why", error=error)
+    assert cli_integrity.recovery_code(report) == code

@@ -1,0 +1,107 @@
+"""Verify and repair where digests are MACs, rows are encrypted and heads are signed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cases import Store, at, cp, put, values_of
+from tests.integration.damage import harm, keys, rows
+from tests.integration.test_scrub import IN_POSTGRES, QUEUE, each, outcomes, step, story, text
+
+KEYS: dict[str, Any] = {
+    "signed": {"integrity_key": b"k" * 32},
+    "encrypted": {"encryption_key": b"m" * 32},
+}
+
+both = pytest.mark.parametrize("secret", KEYS.values(), ids=KEYS)
+
+BEHIND = {"write_policy": "write_behind"}
+
+
+async def told(store: Store, secret: dict[str, Any]) -> Any:
+    """What a fresh reader of Postgres sees."""
+    found = await store.saver(hot_reads="never", on_corrupt="raise", **secret).get_tuple(at())
+    return values_of(found), found.pending_writes
+
+
+@both
+@pytest.mark.parametrize("policy", [QUEUE, BEHIND], ids=["queue", "behind"])
+async def test_what_is_sound_is_clean(
+    hot_store: Store, secret: dict[str, Any], policy: dict[str, Any]
+) -> None:
+    """Also for a process that has read nothing yet, and knows no data key."""
+    saver = hot_store.saver(**policy, **secret)
+    await story(saver)
+    assert await saver.verify()
+    fresh = hot_store.saver(**secret)
+    assert await fresh.verify()
+    assert await fresh.verify(["t"])
+
+
+@pytest.mark.long
+@both
+@each(IN_POSTGRES)
+async def test_what_is_damaged_in_postgres_is_restored_from_redis(
+    hot_store: Store, damage: tuple[str, str], secret: dict[str, Any]
+) -> None:
+    """Every row is as it was before. Not a head that was removed: nobody can tell any more that it
+    was signed as the last."""
+    kind, statement = damage
+    saver = hot_store.saver(**QUEUE, **secret)
+    await story(saver)
+    seen, before, there = await told(hot_store, secret), rows(hot_store), keys(hot_store)
+    harm(hot_store, statement)
+    fresh = hot_store.saver(**QUEUE, **secret)
+    assert outcomes(await fresh.verify()) == {("postgres", kind, "repairable")}
+    if statement == "DELETE FROM @head":
+        await fresh.verify(repair=True)
+        assert outcomes(await fresh.verify()) == {("postgres", "head", "lost")}
+        assert await fresh.accept_rollback("t") == [""]
+    else:
+        mended = await fresh.verify(repair=True)
+        assert outcomes(mended) == {("postgres", kind, "repaired")}
+        if "integrity_key" in secret:  # sealed anew, the same bytes are others
+            assert rows(hot_store) == before
+        assert keys(hot_store) == there
+    assert await fresh.verify()
+    assert await told(hot_store, secret) == seen
+
+
+async def test_what_filters_must_not_see_stays_out_of_their_sight(hot_store: Store) -> None:
+    """Metadata that is encrypted is not taken for missing there, and not put there by a repair."""
+    secret = {"encryption_key": b"m" * 32, "clear_metadata": ["team"]}
+    saver = hot_store.saver(**secret)
+    await put(saver, at(), cp({"c": 1}), {"source": "loop", "step": 1, "told": "x", "team": "a"})
+    shown = [({"source": "loop", "step": 1, "team": "a"},)]
+    assert await saver.verify()
+    harm(hot_store, "UPDATE @checkpoint SET meta = meta - 'team'")
+    assert outcomes(await saver.verify(repair=True)) == {("postgres", "metadata", "repaired")}
+    assert hot_store.query("SELECT meta FROM durable_state.checkpoint") == shown
+
+
+@both
+async def test_a_head_that_was_moved_is_found(hot_store: Store, secret: dict[str, Any]) -> None:
+    """It is a checkpoint as it was written, and not the one that was put last."""
+    await story(hot_store.saver(**secret))
+    harm(
+        hot_store,
+        "UPDATE @head SET (id, digest) = (SELECT id, digest FROM @checkpoint WHERE id = '2')",
+    )
+    found = await hot_store.saver(**secret).verify(repair=True)
+    assert outcomes(found) == {("postgres", "head", "lost")}
+
+
+@both
+async def test_a_tier_that_was_set_back_is_found(hot_store: Store, secret: dict[str, Any]) -> None:
+    """Head, signature, rows: all is as it was once; Redis has seen more."""
+    saver = hot_store.saver(**secret)
+    await story(saver)
+    head = "(SELECT id, digest, seal FROM kept)"
+    hot_store.query("CREATE TABLE kept AS SELECT * FROM durable_state.head")
+    await step(saver, "4", own=text("4"))
+    harm(hot_store, f"UPDATE @head SET (id, digest, seal) = {head}")
+    hot_store.query("DELETE FROM durable_state.checkpoint WHERE id = '4'")
+    found = await hot_store.saver(**secret).verify()
+    assert outcomes(found) == {("postgres", "head", "lost")}
