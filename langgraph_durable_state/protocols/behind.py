@@ -154,8 +154,8 @@ class Behind:
                 return None
             head = await self._durable.read(put.place, None, b"", -1)
         except UnavailableError as error:
-            if error.tier != "postgres":
-                raise
+            if error.tier != "postgres" or self._shared.doubted.get((put.place, put.id)):
+                raise  # it may be there, and others may have gone on from it
             return None
         return Lost((head.head.id if head is not None else "") or None, kept=False)
 

@@ -14,7 +14,9 @@ from langgraph.checkpoint.serde.types import INTERRUPT
 
 from langgraph_durable_state import ConflictError, UnavailableError
 from langgraph_durable_state.decisions import keys
-from tests.cases import at, id_of, ids_of, query, until, until_served, values_of
+from langgraph_durable_state.tiers.outbox import RedisOutbox
+from langgraph_durable_state.words import Won
+from tests.cases import at, cp, id_of, ids_of, put, query, until, until_served, values_of
 from tests.integration.outages import (
     BEHIND,
     BEHIND_ONLY,
@@ -392,6 +394,49 @@ async def test_a_run_is_not_refused_for_a_hot_head_that_postgres_has_moved_on_fr
     assert (id_of(found.config), values_of(found)) == (id_of(last), {"c": 4})
     assert found.parent_config is not None
     assert id_of(found.parent_config) == id_of(other)
+
+
+async def test_a_fork_whose_answer_was_lost_never_takes_the_head_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis had taken it, and others have gone on from it; while Postgres, which has it, is down,
+    nobody can tell that to whoever tries again."""
+    other = pair.saver(BEHIND)
+    first, *_ = await in_spell(pair, other, held=2)
+    forker = pair.saver(BEHIND)
+    assert await forker.get_tuple(first) is not None  # it knows what it forks
+    lose_an_answer(monkeypatch)
+    fork = cp({"c": 7}, versions={"c": "7"})
+    with pytest.raises(UnavailableError):
+        await put(forker, first, fork)
+    assert id_of((await head(other)).config) == fork["id"]
+    await Turn(other, await head(other)).step(8)
+    await other.flush()
+    pair.hold()
+    last = await Turn(other, await head(other)).step(9)
+    pair.postgres.kill()
+    with pytest.raises(UnavailableError):
+        await put(forker, first, fork)
+    pair.postgres.start()
+    await until_served(lambda: put(forker, first, fork))
+    pair.release()
+    for reader in (other, pair.saver(BEHIND)):
+        found = await until_served(lambda r=reader: head(r))
+        assert (id_of(found.config), values_of(found)) == (id_of(last), {"c": 9})
+
+
+def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis takes the next put, and its answer does not arrive."""
+    append = RedisOutbox.append
+
+    async def lost(self: RedisOutbox, *args: Any, **named: Any) -> Any:
+        answer = await append(self, *args, **named)
+        if isinstance(answer, Won):
+            monkeypatch.undo()
+            raise UnavailableError("redis", "its answer was lost")
+        return answer
+
+    monkeypatch.setattr(RedisOutbox, "append", lost)
 
 
 async def test_a_first_put_beside_the_first_mark_of_another_has_lost_to_nobody(pair: Pair) -> None:
