@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# Tests wait for servers most of the time; those of a file share what they have set up.
+WORKERS := -n 2 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint bench clean
 
@@ -19,10 +22,10 @@ demo: $(VENV)/.all
 	@$(BIN)/durable-state demo
 
 test: lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(WORKERS)
 
 test-long: lint
-	@$(BIN)/python -m pytest -m "long or not long"
+	@$(BIN)/python -m pytest -m "long or not long" $(WORKERS)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

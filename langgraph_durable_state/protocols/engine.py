@@ -124,6 +124,8 @@ class Engine:
         if found.error is not None:
             raise found.error from met
         if found.served is None:
+            if id is not None and await self._durable.chain(place, id, 1):
+                raise met
             return None  # it was deleted meanwhile
         return self._served(serializer, place, id, found, found.served)
 

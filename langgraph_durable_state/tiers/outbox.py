@@ -157,7 +157,12 @@ class RedisOutbox(RedisScrub):
         named = zip(writes[::2], writes[1::2], strict=True)
         pairs = [pair for name, data in named if (pair := _hot_write(name, data)) is not None]
         own = {c.no: c for _, sent in pairs for c in sent}
-        return HotFound(_spell(spell), digest, row, chunks, tuple(row for row, _ in pairs), own)
+        rows = tuple(row for row, _ in pairs)
+        try:
+            return HotFound(_spell(spell), digest, row, chunks, rows, own)
+        except outgoing.DAMAGE as error:
+            found = Unsound(None, f"a spell cannot be read ({error!r})")
+            raise _unreadable(place.thread, found, place.ns, "in Redis") from error
 
     async def evicts(self) -> str:
         nowhere = Place(Thread("", "", UUID(int=0)), "")
@@ -181,7 +186,11 @@ class RedisOutbox(RedisScrub):
                 if not read:
                     raise _unreadable(thread, found) from found
                 break
-        return Outgoing(int(first), tuple(read), int(left) + len(entries) - len(read))
+        try:
+            return Outgoing(int(first), tuple(read), int(left) + len(entries) - len(read))
+        except outgoing.DAMAGE as error:
+            bad = Unsound(None, f"the count of its entries cannot be read ({error!r})")
+            raise _unreadable(thread, bad) from error
 
     async def skip(self, thread: Thread) -> bytes | None:
         names = self._of_thread(thread)[:2]
@@ -257,11 +266,13 @@ class RedisOutbox(RedisScrub):
         return keys.outbox_key(self._prefix, thread.key, ":fence")
 
 
-def _unreadable(thread: Thread, found: Unsound) -> CorruptionError:
+def _unreadable(
+    thread: Thread, found: Unsound, ns: str = "", where: str = "in the outbox"
+) -> CorruptionError:
     return CorruptionError(
         thread=thread.id or thread.key.hex,
-        namespace="",
-        checkpoint="in the outbox",
+        namespace=ns,
+        checkpoint=where,
         channel=None,
         detail=found.detail,
     )

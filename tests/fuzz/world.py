@@ -138,7 +138,9 @@ class World:
 
     def saver(self, **options: Any) -> DurableSaver:
         """A saver that holds nothing between two calls."""
-        options = {"hot_reads": "always", "head_cache_bytes": 0} | options
+        # What is served in the place of what is damaged would be told, but is not what was put.
+        strict = {"on_corrupt": "raise", "hot_reads": "always", "head_cache_bytes": 0}
+        options = strict | options
         return DurableSaver(self.postgres_url, self.redis_url, **options)
 
     def _fill(self, saver: DurableSaver, place: tuple[str, str, str], n: int) -> None:

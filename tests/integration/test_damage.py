@@ -17,11 +17,12 @@ BIG = {"c": "x" * 5_000}
 @pytest.mark.parametrize("table", ["checkpoint", "write"])
 async def test_spoilt_chunk_numbers_are_damage(hot_store: Store, table: str, spoilt: str) -> None:
     """Of a checkpoint, and of a pending write."""
-    saver = hot_store.saver()
+    saver = hot_store.saver(on_corrupt="raise")
     config = await put(saver, at(), cp(BIG))
     await saver.put_writes(config, [("c", "y" * 5_000)], "task")
     hot_store.query(f"UPDATE durable_state.{table} SET chunks = {spoilt}")
-    reader = hot_store.saver(hot_reads="never")
+    hot_store.flush_redis()  # which would have it right
+    reader = hot_store.saver(hot_reads="never", on_corrupt="raise")
     for reading in (reader.get_tuple(at()), reader.get_tuple(config), reader.list(at())):
         with pytest.raises(CorruptionError):
             await reading
@@ -29,16 +30,16 @@ async def test_spoilt_chunk_numbers_are_damage(hot_store: Store, table: str, spo
 
 async def test_a_checkpoint_that_lost_its_digest_is_damage(hot_store: Store) -> None:
     """By its id it is not taken for one that is not there."""
-    config = (await chain(hot_store.saver(), [BIG, {"c": "y"}]))[0]
+    config = (await chain(hot_store.saver(on_corrupt="raise"), [BIG, {"c": "y"}]))[0]
     hot_store.query("UPDATE durable_state.checkpoint SET digest = ''")
     with pytest.raises(CorruptionError, match="digest"):
-        await hot_store.saver().get_tuple(config)
+        await hot_store.saver(on_corrupt="raise").get_tuple(config)
 
 
 async def test_a_history_of_a_checkpoint_that_is_gone_is_not_empty(hot_store: Store) -> None:
     """Who asks has read the checkpoint, and would go on with an empty channel. Of a thread that is
     gone with all there is of it, it is."""
-    saver = hot_store.saver()
+    saver = hot_store.saver(on_corrupt="raise")
     config = (await chain(saver, [BIG, {"c": "y"}]))[1]
     asked = {"config": config, "channels": ["c"]}
     hot_store.query(f"DELETE FROM durable_state.checkpoint WHERE id = '{id_of(config)}'")
@@ -53,9 +54,9 @@ async def test_a_thread_whose_names_are_not_its_own_is_damage(
     hot_store: Store, change: str
 ) -> None:
     """Where it is read by its row; by its name it is found as before."""
-    await put(hot_store.saver(), at(), cp(BIG))
+    await put(hot_store.saver(on_corrupt="raise"), at(), cp(BIG))
     hot_store.query(f"UPDATE durable_state.thread SET {change}")
-    reader = hot_store.saver()
+    reader = hot_store.saver(on_corrupt="raise")
     assert values_of(await reader.get_tuple(at())) == BIG
     if "tenant = 'x'" not in change and "tenant = '\\xc3'" not in change:
         with pytest.raises(CorruptionError, match="names"):
@@ -68,7 +69,7 @@ async def test_a_hot_copy_with_a_damaged_field_is_not_used(
     hot_store: Store, field: str, how: str
 ) -> None:
     """Postgres is asked instead, and nobody sees a difference."""
-    await chain(hot_store.saver(), [BIG, {"c": "z" * 5_000}])
+    await chain(hot_store.saver(on_corrupt="raise"), [BIG, {"c": "z" * 5_000}])
     with redis.Redis.from_url(hot_store.redis_url) as client:
         (key,) = client.keys()  # type: ignore[misc]
         if how == "gone":
@@ -83,8 +84,8 @@ async def test_a_hot_copy_with_a_damaged_field_is_not_used(
 async def test_damage_of_what_redis_alone_holds_is_damage(hot_store: Store, ends: str) -> None:
     """Each of its keys, with a byte that is nothing: an error of this library, and Postgres's
     older head is not taken for the current one."""
-    await put(hot_store.saver(), at(), cp({"c": "durable"}))
-    late = hot_store.open(write_policy="write_behind")
+    await put(hot_store.saver(on_corrupt="raise"), at(), cp({"c": "durable"}))
+    late = hot_store.open(write_policy="write_behind", on_corrupt="raise")
     late._faces.background.start = lambda: None  # type: ignore[method-assign]
     saver = hot_store.face(late)
     found = await saver.get_tuple(at())

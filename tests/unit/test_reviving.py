@@ -285,7 +285,7 @@ def test_a_reader_that_the_user_gave_is_used() -> None:
         ({"allow": [Point], "serde": JsonPlusSerializer(__unpack_ext_hook__=print)}, "allow="),
         ({"on_unknown_class": "ignore"}, "on_unknown_class"),
     ],
-    ids=str,
+    ids=["text", "class", "triple", "number", "serde", "hook", "word"],
 )
 def test_what_cannot_be_used_is_said(options: Any, word: str) -> None:
     """When the saver is made."""

@@ -716,13 +716,16 @@ SELECT 4, NULL, NULL, NULL, NULL, no, NULL, digest, data, NULL, NULL, NULL
   FROM {schema}.chunk WHERE tk = $1 AND no = ANY ($5::bigint[])
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
--- mend_thread: Puts the right names into a thread's entry, if it is as it was found ($6, $7).
+-- mend_thread: Puts the right names into a thread's entry, if it is as it was found ($6, $7); one that
+-- was being copied, and has a head by now, counts as missing.
 INSERT INTO {schema}.thread AS t (tk, tenant, id, user_id, session_id)
 SELECT $1::uuid, $2::bytea, $3::bytea, $4::bytea, $5::bytea
  WHERE ($6::bytea IS NULL AND EXISTS (SELECT FROM {schema}.head h WHERE h.tk = $1))
     OR EXISTS (SELECT FROM {schema}.thread f WHERE f.tk = $1)
-ON CONFLICT (tk) DO UPDATE SET tenant = excluded.tenant, id = excluded.id
-  WHERE (t.tenant, t.id) = ($6, $7::bytea)
+ON CONFLICT (tk) DO UPDATE
+  SET tenant = excluded.tenant, id = excluded.id,
+      at = CASE WHEN t.at = 'infinity' THEN now() ELSE t.at END
+  WHERE (t.tenant, t.id) = ($6, $7::bytea) OR ($6 IS NULL AND t.at = 'infinity')
 RETURNING true;
 
 -- mend_head: Puts the right checkpoint into a head, if it is as it was found ($6, $7). One that was
