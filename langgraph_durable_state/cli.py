@@ -1,30 +1,21 @@
 """The command `durable-state`.
 
-Exit codes: 0 for success, those of `EXIT_CODES` for the library's errors, 7 for what `verify` has
-restored or could, and 1 for the rest.
+Exit codes: 0 for success, and those of `exit_codes`.
 """
 
 import json
 import logging
-import os
 import signal
 import sys
 import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from . import __version__, cli_integrity
-from .errors import (
-    ConflictError,
-    CorruptionError,
-    DurableStateError,
-    HeadMovedError,
-    StateLostError,
-    UnavailableError,
-    UsageError,
-)
+from . import __version__
+from .errors import DurableStateError, UnavailableError, UsageError
+from .exit_codes import FAILED, code_of
 from .health import Health, TierHealth
 from .saver import DurableSaver
 
@@ -32,59 +23,12 @@ if TYPE_CHECKING:
     import typer
     from rich.table import Table
 
-EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
-    (UsageError, 2),
-    (UnavailableError, 3),
-    (CorruptionError, 4),
-    (HeadMovedError, 4),
-    (ConflictError, 5),
-    (StateLostError, 6),
-)
-"""By class of error; the first that fits counts. A wrong option gives 2 as well."""
-
-FAILED = 1
-BUSY = 5
-"""As of a conflict: somebody else was faster."""
-
-
-def exit_code(error: Exception) -> int:
-    """The exit code that tells a script what kind of error it was."""
-    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
-
 
 @dataclass
 class Options:
     """What was asked of every command."""
 
     debug: bool = False
-
-
-@dataclass(frozen=True)
-class Stores:
-    """Where a command finds the tiers; see `_app` for the options that it is made of."""
-
-    postgres: str
-    redis: str | None
-    schema: str
-    prefix: str
-
-    def open(self, **options: Any) -> DurableSaver:
-        """A saver over them, with the keys that the environment holds."""
-        return DurableSaver(
-            self.postgres,
-            self.redis or None,
-            schema=self.schema,
-            prefix=self.prefix,
-            auto_setup=False,  # a mistyped schema must not be made
-            **_keys(),
-            **options,
-        )
-
-
-def _keys() -> dict[str, Any]:
-    """The keys that the environment holds."""
-    names = {name: f"DURABLE_STATE_{name.upper()}" for name in ("integrity_key", "encryption_key")}
-    return {name: f"env:{of}" for name, of in names.items() if os.environ.get(of)}
 
 
 def main() -> None:
@@ -97,7 +41,7 @@ def main() -> None:
             "the command line needs: pip install 'langgraph_durable_state[cli]'"
             f" ({error.name} is not installed)"
         )
-        sys.exit(exit_code(UsageError()))
+        sys.exit(code_of(UsageError))
     options = Options()
     try:
         _app()(obj=options)
@@ -105,7 +49,7 @@ def main() -> None:
         if options.debug:
             traceback.print_exc()
         _complain(str(error) or type(error).__name__)
-        sys.exit(exit_code(error))
+        sys.exit(code_of(type(error)))
 
 
 def _complain(what: str) -> None:
@@ -116,6 +60,9 @@ def _app() -> "typer.Typer":
     # The commands are defined in here because typer is an extra; their docstrings are their help.
     import typer
 
+    from . import cli_integrity, cli_keys, cli_verify
+    from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, Tenant
+
     app = typer.Typer(
         help="Durable state for LangGraph agents, over Postgres and Redis.",
         no_args_is_help=True,
@@ -123,18 +70,6 @@ def _app() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-
-    PostgresUrl = Annotated[
-        str,
-        typer.Option("--postgres", envvar="DURABLE_STATE_POSTGRES", help="A URL or conninfo."),
-    ]
-    RedisUrl = Annotated[
-        str | None,
-        typer.Option("--redis", envvar="DURABLE_STATE_REDIS", help="A URL, if Redis is used."),
-    ]
-    Schema = Annotated[str, typer.Option(help="The schema of the tables in Postgres.")]
-    Prefix = Annotated[str, typer.Option(help="What the keys in Redis begin with.")]
-    AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
     def show_version(asked: bool) -> None:
         if asked:
@@ -193,7 +128,7 @@ def _app() -> "typer.Typer":
         else:
             Console().print(_table(found))
         if not found.ok:
-            raise typer.Exit(dict(EXIT_CODES)[UnavailableError])
+            raise typer.Exit(code_of(UnavailableError))
 
     @app.command()
     def flush(
@@ -225,7 +160,7 @@ def _app() -> "typer.Typer":
         redis: RedisUrl,
         schema: Schema = "durable_state",
         prefix: Prefix = "durable_state",
-        tenant: Annotated[str, typer.Option(help="Whose thread it is.")] = "",
+        tenant: Tenant = "",
         as_json: AsJson = False,
     ) -> None:
         """Let a thread go on, from what is left, after Redis lost what it alone held of it."""
@@ -238,11 +173,8 @@ def _app() -> "typer.Typer":
         else:
             typer.echo("nothing is lost of a thread of this name and tenant, if there is one")
 
-    from . import cli_keys, cli_verify
-
-    cli_integrity.add_to(app)
-    cli_verify.register(app, lambda *stores: Stores(*stores).open())
-    cli_keys.add_to(app)
+    for more in cli_integrity, cli_verify, cli_keys:
+        more.add_to(app)
     return app
 
 

@@ -6,19 +6,8 @@ from typing import Annotated
 
 import typer
 
-from .cli import BUSY, Stores
-
-PostgresUrl = Annotated[
-    str, typer.Option("--postgres", envvar="DURABLE_STATE_POSTGRES", help="A URL or conninfo.")
-]
-RedisUrl = Annotated[
-    str | None,
-    typer.Option("--redis", envvar="DURABLE_STATE_REDIS", help="A URL, if Redis is used."),
-]
-Prefix = Annotated[str, typer.Option(help="What the keys in Redis begin with.")]
-Schema = Annotated[str, typer.Option(help="The schema of the tables in Postgres.")]
-Tenant = Annotated[str, typer.Option(help="Whose it is.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, Tenant
+from .exit_codes import BUSY
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,24 +1,21 @@
-"""The commands of `durable-state` that check what is stored, and restore it."""
+"""The commands of `durable-state` that check what is stored, and restore it. Imported once typer is
+known to be there."""
 
 import json
 import logging
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from . import verification
+from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores
 from .errors import DurableStateError
-from .saver import DurableSaver
+from .exit_codes import DAMAGED, FAILED, INTERRUPTED, REPAIRED
 from .verification import VerifyProgress, VerifyReport
-
-if TYPE_CHECKING:
-    import typer
-
-LOST = 4
-"""The code of corruption: something is not what was written, and neither tier has what was."""
-REPAIRED = 7
-"""Something was not what was written, and was restored, or can be."""
-UNREAD = 1
-INTERRUPTED = 130
 
 
 def verdict(report: VerifyReport) -> int:
@@ -26,74 +23,58 @@ def verdict(report: VerifyReport) -> int:
     if report.clean:
         return 0
     outcomes = {found.outcome for found in report.findings}
-    return LOST if "lost" in outcomes else UNREAD if "unread" in outcomes else REPAIRED
+    return DAMAGED if "lost" in outcomes else FAILED if "unread" in outcomes else REPAIRED
 
 
-def register(
-    app: "typer.Typer", open_saver: Callable[[str, str | None, str, str], DurableSaver]
+def add_to(app: typer.Typer) -> None:
+    """Adds them; their docstrings are their help."""
+    app.command()(verify)
+
+
+def verify(
+    postgres: PostgresUrl,
+    threads: Annotated[
+        list[str] | None, typer.Argument(help="Threads to check; all without.")
+    ] = None,
+    redis: RedisUrl = None,
+    schema: Schema = "durable_state",
+    prefix: Prefix = "durable_state",
+    tenant: Annotated[str | None, typer.Option(help="Whose threads; everybody's without.")] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Restore what can be, and keep what was there.")
+    ] = False,
+    after: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="Go on where another one stopped.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Adds the commands to an app; `open_saver` takes what tells where the tiers are."""
-    import typer
+    """Check all that is stored against its digests, beside whatever else goes on.
 
-    @app.command()
-    def verify(
-        postgres: Annotated[
-            str,
-            typer.Option("--postgres", envvar="DURABLE_STATE_POSTGRES", help="A URL or conninfo."),
-        ],
-        threads: Annotated[
-            list[str] | None, typer.Argument(help="Threads to check; all without.")
-        ] = None,
-        redis: Annotated[
-            str | None,
-            typer.Option("--redis", envvar="DURABLE_STATE_REDIS", help="A URL, if Redis is used."),
-        ] = None,
-        schema: Annotated[
-            str, typer.Option(help="The schema of the tables in Postgres.")
-        ] = "durable_state",
-        prefix: Annotated[
-            str, typer.Option(help="What the keys in Redis begin with.")
-        ] = "durable_state",
-        tenant: Annotated[
-            str | None, typer.Option(help="Whose threads; everybody's without.")
-        ] = None,
-        repair: Annotated[
-            bool, typer.Option("--repair", help="Restore what can be, and keep what was there.")
-        ] = False,
-        after: Annotated[
-            str | None, typer.Option(metavar="TOKEN", help="Go on where another one stopped.")
-        ] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
-    ) -> None:
-        """Check all that is stored against its digests, beside whatever else goes on.
-
-        Exits with 0 if all is as it was written, 7 if what is not was restored (or, without
-        --repair, can be), 4 if something is lost.
-        """
-        # What the log would say stands in the report.
-        logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())
-        with open_saver(postgres, redis or None, schema, prefix) as saver:
-            report = _with_progress(
-                lambda progress: saver.verify(
-                    threads or None,
-                    repair=repair,
-                    after=after,
-                    tenant_id=tenant,
-                    progress=progress,
-                )
+    Exits with 0 if all is as it was written, 7 if what is not was restored (or, without
+    --repair, can be), 4 if something is lost.
+    """
+    # What the log would say stands in the report.
+    logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())
+    with Stores(postgres, redis, schema, prefix).open() as saver:
+        report = _with_progress(
+            lambda progress: saver.verify(
+                threads or None,
+                repair=repair,
+                after=after,
+                tenant_id=tenant,
+                progress=progress,
             )
-        typer.echo(json.dumps(report.as_dict()) if as_json else str(report))
-        if code := verdict(report):
-            raise typer.Exit(code)
+        )
+    typer.echo(json.dumps(report.as_dict()) if as_json else str(report))
+    if code := verdict(report):
+        raise typer.Exit(code)
 
 
-def _with_progress(work: Callable[[Callable[[VerifyProgress], None]], VerifyReport]) -> Any:
+def _with_progress(
+    work: Callable[[verification.Progress], VerifyReport],
+) -> VerifyReport:
     """What `work` returns, while a bar on stderr shows how far it is; if it stops before its end,
     how to go on is said."""
-    import typer
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
     console, last = Console(stderr=True), list[VerifyProgress]()
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

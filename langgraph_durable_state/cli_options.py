@@ -1,0 +1,50 @@
+"""The options that commands of `durable-state` have in common. Imported once typer is known to be
+there."""
+
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from .saver import DurableSaver
+
+PostgresUrl = Annotated[
+    str, typer.Option("--postgres", envvar="DURABLE_STATE_POSTGRES", help="A URL or conninfo.")
+]
+RedisUrl = Annotated[
+    str | None,
+    typer.Option("--redis", envvar="DURABLE_STATE_REDIS", help="A URL, if Redis is used."),
+]
+Schema = Annotated[str, typer.Option(help="The schema of the tables in Postgres.")]
+Prefix = Annotated[str, typer.Option(help="What the keys in Redis begin with.")]
+Tenant = Annotated[str, typer.Option(help="Whose it is.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where a command finds the tiers."""
+
+    postgres: str
+    redis: str | None
+    schema: str
+    prefix: str
+
+    def open(self, **options: Any) -> DurableSaver:
+        """A saver over them, with the keys that the environment holds."""
+        return DurableSaver(
+            self.postgres,
+            self.redis or None,
+            schema=self.schema,
+            prefix=self.prefix,
+            auto_setup=False,  # a mistyped schema must not be made
+            **_keys(),
+            **options,
+        )
+
+
+def _keys() -> dict[str, Any]:
+    """The keys that the environment holds."""
+    names = {name: f"DURABLE_STATE_{name.upper()}" for name in ("integrity_key", "encryption_key")}
+    return {name: f"env:{of}" for name, of in names.items() if os.environ.get(of)}
