@@ -252,9 +252,9 @@ class MemoryOutbox(MemoryHotScrub):
         if holder and until > now and owner != holder:
             return None
         entries = self._world.outboxes.get(thread.key, [])
-        if not entries:
+        if not entries and owner == holder:
             flushers.pop(thread.key, None)
-        elif holder:
+        elif entries and holder:
             flushers[thread.key] = holder, now + LEASE / 1_000
         first = entries[0][0] if entries else 0
         taken = tuple(entry for _, entry in entries[:limit])

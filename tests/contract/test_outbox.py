@@ -454,6 +454,17 @@ async def test_one_flushes_a_thread_at_a_time(ports: Ports) -> None:
     assert len((await take(ports, V)).entries) == 1
 
 
+async def test_whoever_finds_nothing_to_flush_leaves_another_the_lease(ports: Ports) -> None:
+    """Who names no holder has none of it; a holder gives up its own."""
+    await begin(ports)
+    out = await take(ports, U)
+    assert await ack(ports, out, flushed=["a"]) == 0  # by somebody without a holder
+    assert (await take(ports)).entries == ()
+    assert await ports.outbox.take(HERE.thread, V, 100) is None
+    assert (await take(ports, U)).entries == ()
+    assert (await take(ports, V)).entries == ()
+
+
 async def test_other_spells_than_those_flushed_stay_as_they_are(ports: Ports) -> None:
     """An acknowledgement for a spell that is not there any more changes no other."""
     await begin(ports)

@@ -6,7 +6,7 @@ local owner = redis.call('GET', KEYS[3])
 if owner and ARGV[1] ~= '' and owner ~= ARGV[1] then return false end
 local left = redis.call('LLEN', KEYS[1])
 if left == 0 then
-  redis.call('DEL', KEYS[3])
+  if owner == ARGV[1] then redis.call('DEL', KEYS[3]) end
   return {0, 0}
 end
 if ARGV[1] ~= '' then
