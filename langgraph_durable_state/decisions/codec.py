@@ -28,7 +28,7 @@ from .matching import Chunk, Piece
 RECORD_FORMAT = 2
 """Records that are not counted are of format 1, which lacks the count."""
 
-_DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
+DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
 """What reading fails with if something else is there than was written."""
 
 
@@ -47,12 +47,20 @@ def chunk_of(row: ChunkRow, blobs: Blobs) -> Chunk:
     Raises:
         Unsound: if its bytes are not those that its digest was made from.
     """
-    data, count, seal = blobs.unpack(row.blob, row.digest)
-    proven = row.digest if seal.hides else None
-    chunk = Chunk(row.no, data, count, digest=proven, seal=seal)
+    chunk = content_of(row, blobs)
     if chunk.digest != row.digest:
         raise Unsound(None, f"the digest of chunk {row.no} does not match its bytes")
     return chunk
+
+
+def content_of(row: ChunkRow, blobs: Blobs) -> Chunk:
+    """The chunk that stored bytes make, whatever its row says of them.
+
+    Raises:
+        Unsound: if they make none.
+    """
+    data, count, seal = blobs.unpack(row.blob, row.digest)
+    return Chunk(row.no, data, count, digest=row.digest if seal.hides else None, seal=seal)
 
 
 def bare_chunk(row: ChunkRow) -> Chunk:
@@ -240,7 +248,7 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
             count,
         )
         actual = record.digest()
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise Unsound(None, f"the record cannot be read ({error})") from error
     if actual != row.digest:
         raise Unsound(None, "the record's digest does not match its content")
@@ -270,7 +278,7 @@ def channels_present(row: RecordRow, blobs: Blobs) -> dict[str, tuple[int, ...]]
             n = _count(entry)
             out[decoded(entry[0])] = row.numbers[at : at + n]
             at += n
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise Unsound(None, f"the manifest cannot be read ({error})") from error
     return out
 
@@ -328,7 +336,7 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     try:
         entries = ormsgpack.unpackb(content)
         writes = _channels(entries, lambda _: None, row.numbers, chunks)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise Unsound(None, f"writes of task {row.task} cannot be read ({error})") from error
     chunk_digests = [p.chunk.digest for write in writes for p in write.pieces]
     mark = seal.of_write(

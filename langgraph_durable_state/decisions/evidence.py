@@ -18,15 +18,12 @@ from ..verification import Kind
 from ..words import (
     ChunkRow,
     Digest,
-    Entry,
     Place,
-    Put,
-    PutWrites,
     RecordRow,
     Typed,
     WriteRow,
 )
-from . import codec, keys, outgoing, projection
+from . import codec, keys, projection
 from .codec import Batch, Blobs, Record, Unsound
 from .matching import Chunk
 from .serializing import Serializer
@@ -159,16 +156,6 @@ def with_header(blob: bytes) -> bytes:
     return blob[:1] + _ONE + blob[3:]
 
 
-def content_of(row: ChunkRow, blobs: Blobs) -> Chunk:
-    """The chunk that stored bytes make, whatever its row says of them.
-
-    Raises:
-        Unsound: if they make none.
-    """
-    data, count, seal = blobs.unpack(row.blob, row.digest)
-    return Chunk(row.no, data, count, digest=row.digest if seal.hides else None, seal=seal)
-
-
 def chunk_reason(row: ChunkRow, blobs: Blobs) -> str | None:
     """What is wrong with a chunk; None if its digest proves it."""
     try:
@@ -180,43 +167,6 @@ def chunk_reason(row: ChunkRow, blobs: Blobs) -> str | None:
     except Exception as error:  # bytes that were not written may be anything
         return str(error)
     return None
-
-
-def entry_of(data: bytes) -> Entry:
-    """The entry of stored bytes, whose parts are of the kinds that they are written as.
-
-    Raises:
-        Unsound: if they are not what was written.
-        EvolutionError: if they say that a newer version wrote them.
-    """
-    entry = outgoing.read_entry(data)
-    if not _well_made(entry.item):
-        raise Unsound(None, "an outbox entry holds what was not written")
-    return entry
-
-
-def _well_made(item: Put | PutWrites) -> bool:
-    """Whether each part is of its kind: msgpack takes any for any."""
-    chunks = [
-        part for c in item.chunks for part in ((c.no, int), (c.digest, bytes), (c.blob, bytes))
-    ]
-    parts = [(item.place.ns, str), (item.id, str), *chunks]
-    if isinstance(item, Put):
-        parts += [(item.digest, bytes), (item.record, bytes), (item.metadata, str)]
-        parts += [(item.size, int), (item.base, bytes), (item.refers or "", str)]
-        parts += [(item.parent or "", str)]
-    else:
-        for row in item.rows:
-            parts += [(row.task, str), (row.slot, int), (row.path, str), (row.n, int)]
-            parts += [(row.digest, bytes), (row.blob, bytes)]
-    return all(
-        isinstance(v, kind) and (kind is not str or "\x00" not in str(v)) for v, kind in parts
-    )
-
-
-def claimed(row: ChunkRow) -> Chunk:
-    """What a row says that its chunk is."""
-    return Chunk.bare(row.no, row.digest, int.from_bytes(row.blob[1:3]))
 
 
 # -- what the other tier knows ---------------------------------------------------------------
@@ -263,7 +213,7 @@ class Sources:
                 continue
 
     def bare(self, numbers: Iterable[int]) -> dict[int, Chunk]:
-        return {no: claimed(self.chunks[no]) for no in numbers if no in self.chunks}
+        return {no: codec.bare_chunk(self.chunks[no]) for no in numbers if no in self.chunks}
 
 
 @dataclass(frozen=True, slots=True)

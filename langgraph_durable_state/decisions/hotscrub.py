@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from ..asfound import Change, Fields, HotRaw
 from ..errors import EvolutionError
 from ..words import ChunkRow, Digest, Place, Put, PutWrites, RecordRow, WriteRow
-from . import keys, outgoing
-from .codec import Blobs, Record, Unsound
+from . import outgoing
+from .codec import Blobs, Record, Unsound, bare_chunk
+from .digest import SIZE
 from .evidence import (
     Describe,
     EntryRepair,
@@ -21,72 +22,12 @@ from .evidence import (
     HotRepair,
     Sources,
     chunk_reason,
-    claimed,
     filtered_wrong,
     hot_quarantined,
     read_batch,
     read_record,
-    unpacked,
 )
-
-_CHUNK = b"c"
-_NUMBERS = 1 << 63
-"""No chunk has this number or a larger one."""
-_DIGEST = 16
-
-
-# -- copies as they are stored ---------------------------------------------------------------
-
-
-def copy_fields(row: RecordRow, chunks: Iterable[ChunkRow]) -> dict[bytes, bytes]:
-    """A copy as the fields of its hash."""
-    named = {
-        b"digest": row.digest,
-        b"seq": str(row.seq).encode(),
-        b"id": row.id.encode(),
-        b"parent": (row.parent or "").encode(),
-        b"record": row.record,
-        b"numbers": keys.packed(row.numbers),
-    }
-    return named | {_CHUNK + c.no.to_bytes(8): c.digest + c.blob for c in chunks}
-
-
-def copy_of(ns: str, fields: Fields) -> tuple[RecordRow, dict[int, ChunkRow]]:
-    """The inverse of `copy_fields`.
-
-    Raises:
-        Unsound: if these are not fields that it made.
-    """
-    try:
-        row = RecordRow(
-            ns,
-            fields[b"id"].decode(),
-            fields[b"parent"].decode() or None,
-            int(fields[b"seq"]),
-            fields[b"digest"],
-            fields[b"record"],
-            unpacked(fields[b"numbers"]),
-        )
-    except KeyError as error:
-        raise Unsound(None, f"its field {error} is missing") from error
-    except ValueError as error:
-        raise Unsound(None, f"its fields cannot be read ({error})") from error
-    return row, chunks_of(fields)
-
-
-def chunks_of(fields: Fields) -> dict[int, ChunkRow]:
-    """The chunks among the fields of a copy."""
-    found = ((name, v) for name, v in fields.items() if len(name) == 9 and name[:1] == _CHUNK)
-    rows = (ChunkRow(int.from_bytes(name[1:]), v[:_DIGEST], v[_DIGEST:]) for name, v in found)
-    return {row.no: row for row in rows if row.no < _NUMBERS}
-
-
-def copy_id(fields: Fields) -> str | None:
-    """The checkpoint that a copy says it is of."""
-    if b"id" not in fields:
-        return None
-    return fields[b"id"].decode(errors="replace").replace("\x00", "\ufffd")
-
+from .hotcopy import chunk_number, chunks_of, copy_fields, copy_id, copy_of
 
 # -- copies ----------------------------------------------------------------------------------
 
@@ -122,7 +63,7 @@ def sound_copy(place: Place, fields: Fields, blobs: Blobs) -> Copy:
     for chunk in chunks.values():
         if (reason := chunk_reason(chunk, blobs)) is not None:
             raise Unsound(None, reason)
-    read_record(place, row, {no: claimed(c) for no, c in chunks.items()}, blobs)
+    read_record(place, row, {no: bare_chunk(c) for no, c in chunks.items()}, blobs)
     return Copy(row, chunks)
 
 
@@ -159,8 +100,9 @@ def _field_repair(
 
 
 def _name(field: bytes) -> str:
-    if len(field) == 9 and field[:1] == _CHUNK:
-        return f"chunk {int.from_bytes(field[1:])}"
+    no = chunk_number(field)
+    if no is not None:
+        return f"chunk {no}"
     return field.decode(errors="backslashreplace")
 
 
@@ -199,7 +141,7 @@ def _is_proven(
     place: Place, row: RecordRow, chunks: Mapping[int, ChunkRow], blobs: Blobs
 ) -> Record | None:
     try:
-        return read_record(place, row, {no: claimed(c) for no, c in chunks.items()}, blobs)
+        return read_record(place, row, {no: bare_chunk(c) for no, c in chunks.items()}, blobs)
     except (Unsound, EvolutionError):
         return None
 
@@ -238,7 +180,7 @@ def _prove_write(
         if (reason := chunk_reason(chunk, blobs)) is not None:
             raise Unsound(None, reason)
     found = {no: own.get(no) or others.get(no) for no in row.numbers}
-    read_batch(place, row, {no: claimed(c) for no, c in found.items() if c is not None}, blobs)
+    read_batch(place, row, {no: bare_chunk(c) for no, c in found.items() if c is not None}, blobs)
 
 
 def write_flaws(case: HotCase) -> Iterator[Flaw]:
@@ -254,7 +196,7 @@ def write_flaws(case: HotCase) -> Iterator[Flaw]:
 def _write_flaw(case: HotCase, name: bytes, value: bytes, reason: str, unread: bool) -> Flaw:
     parts = name.decode(errors="replace").split("\x00")
     id, task, slot = parts if len(parts) == 3 else ("", "", "")
-    row = _right_row_of(case, id, task, slot, value[:_DIGEST])
+    row = _right_row_of(case, id, task, slot, value[:SIZE])
     ns, key = case.place.ns, case.place.thread.key
     needed = case.raw.open or (id == case.head and slot.lstrip("-").isdigit())
     if unread or (row is None and needed):
@@ -334,7 +276,7 @@ def _judged_put(
     row, record = row_of(put), None
     if reason is None:
         found = {no: own.get(no) or sources.chunks.get(no) for no in put.numbers}
-        marks = {no: claimed(c) for no, c in found.items() if c is not None}
+        marks = {no: bare_chunk(c) for no, c in found.items() if c is not None}
         try:
             record = read_record(put.place, row, marks, blobs)
         except (Unsound, EvolutionError) as error:

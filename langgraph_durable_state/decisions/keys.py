@@ -225,15 +225,6 @@ def unpacked(data: bytes) -> tuple[int, ...]:
     return tuple(blocks[e >> 24] << _COUNTING_BITS | e & _COUNTER for e in entries)
 
 
-def numbers_in(data: bytes) -> tuple[int, ...]:
-    """The chunk numbers in stored bytes; in damaged ones a number that no chunk has, so that who
-    reads what they belong to finds a chunk missing."""
-    try:
-        return unpacked(data)
-    except ValueError:
-        return (-1,)
-
-
 # -- Redis -----------------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ there, the spell's token, the digest of the head that it advanced, and its numbe
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import ormsgpack
@@ -14,7 +15,7 @@ import ormsgpack
 from ..errors import EvolutionError
 from ..words import ChunkRow, Claim, Digest, Entry, Place, Put, PutWrites, Thread, WriteRow
 from . import keys
-from .codec import Unsound
+from .codec import DAMAGE, Unsound
 
 FORMAT = 2
 """Format 1 lacks the signature, and is what has none."""
@@ -32,16 +33,13 @@ WRITES = b"w"
 NEVER: Digest = b"\xff" * 16
 """The digest of no checkpoint: a put that expects it is kept beside the head."""
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound="Place | Put | PutWrites | WriteRow | ChunkRow")
 
 _TOKEN = 16
 _DIGEST = 16
 _NUMBER = 1 + _TOKEN + 16
 _TIME = _NUMBER + 16
 _PREFIX = _TIME + 16
-
-DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
-"""What reading fails with if something else is there than was written."""
 
 _CLAIMS = {ADVANCED: Claim.HEAD, OPENED: Claim.EMPTY, UNKNOWN: Claim.ANY}
 
@@ -105,11 +103,11 @@ def read_entry(data: bytes) -> Entry:
         if known > FORMAT:
             raise EvolutionError(f"outbox format {known} was written by a newer version")
         names, ns, id, *fields = rest
-        place = Place(_read_thread(*names), ns)
+        place = _checked(Place(_read_thread(*names), ns))
         if kind == WRITES:
-            writes = _checked(_read_writes(place, id, *fields))
+            writes = _read_writes(place, id, *fields)
             return Entry(replace(writes, spell=token), token, number)
-        put = _decided(replace(_checked(_read_put(place, id, *fields)), spell=token), kind, before)
+        put = _decided(replace(_read_put(place, id, *fields), spell=token), kind, before)
     except DAMAGE as error:
         raise Unsound(None, f"an outbox entry cannot be read ({error})") from error
     return Entry(put, token, number, kind in _CLAIMS, refused=kind == REFUSED)
@@ -145,7 +143,7 @@ def _read_put(place: Place, id: str, *fields: Any) -> Put:
     parent, digest, record, metadata, numbers, chunks, size, refers, base, *rest = fields
     before, made, seal = (*rest, b"")[:3]
     made, seal = b"".join((made,)), b"".join((seal,))  # nothing but bytes
-    return Put(
+    put = Put(
         place,
         id,
         parent,
@@ -164,18 +162,19 @@ def _read_put(place: Place, id: str, *fields: Any) -> Put:
         consumed=tuple(made[i : i + _DIGEST] for i in range(0, len(made), _DIGEST)),
         seal=seal,
     )
+    return _checked(put)
 
 
 def _read_writes(place: Place, id: str, rows: Any, chunks: Any) -> PutWrites:
     read = tuple(
-        WriteRow(id, task, slot, path, n, digest, blob, keys.unpacked(numbers))
+        _checked(WriteRow(id, task, slot, path, n, digest, blob, keys.unpacked(numbers)))
         for task, slot, path, n, digest, blob, numbers in rows
     )
-    return PutWrites(place, id, read, _read_chunks(chunks))
+    return _checked(PutWrites(place, id, read, _read_chunks(chunks)))
 
 
 def _read_chunks(chunks: Any) -> tuple[ChunkRow, ...]:
-    return tuple(ChunkRow(*chunk) for chunk in chunks)
+    return tuple(_checked(ChunkRow(*chunk)) for chunk in chunks)
 
 
 # -- pending writes in the hot tier ----------------------------------------------------------
@@ -193,7 +192,7 @@ def pack_write(row: WriteRow, chunks: tuple[ChunkRow, ...]) -> bytes:
     return row.digest + ormsgpack.packb(fields)
 
 
-def damaged_write(name: bytes, data: bytes) -> WriteRow | None:
+def damaged_write(name: bytes) -> WriteRow | None:
     """A row of pending writes that cannot be read, as one that nothing proves; None if not even
     its name can be."""
     try:
@@ -213,7 +212,7 @@ def read_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]
         id, task, slot = (part.decode() for part in name.split(b"\x00"))
         path, n, blob, numbers, chunks = ormsgpack.unpackb(data[16:])
         row = WriteRow(id, task, int(slot), path, n, data[:16], blob, keys.unpacked(numbers))
-        return _checked(row), _checked(_read_chunks(chunks))
+        return _checked(row), _read_chunks(chunks)
     except DAMAGE as error:
         raise Unsound(None, f"a hot write cannot be read ({error})") from error
 
@@ -228,20 +227,24 @@ _KINDS: dict[str, tuple[type, ...]] = {
 """What a field may hold, by what it is annotated with."""
 
 
+_HELD: Mapping[type, Sequence[tuple[str, tuple[type, ...]]]] = {
+    made: [(field.name, _KINDS[str(field.type)]) for field in fields(made) if field.type in _KINDS]
+    for made in (Place, Put, PutWrites, WriteRow, ChunkRow)
+}
+"""What the fields may hold of what is read here, where that is known."""
+
+
 def _checked(item: Item) -> Item:
     """`item`, if each of its fields holds what it should: msgpack takes anything for anything.
 
     Raises:
         TypeError: if one does not.
+        ValueError: if one is a text that Postgres does not take.
     """
-    if isinstance(item, tuple):
-        for part in item:
-            _checked(part)
-    elif is_dataclass(item):
-        for field in fields(item):
-            held, kinds = getattr(item, field.name), _KINDS.get(str(field.type))
-            if kinds is not None and not isinstance(held, kinds):
-                raise TypeError(f"{field.name} is of type {type(held).__name__}")
-            if isinstance(held, (tuple, Place)):
-                _checked(held)
+    for name, kinds in _HELD[type(item)]:
+        held = getattr(item, name)
+        if not isinstance(held, kinds):
+            raise TypeError(f"{name} is of type {type(held).__name__}")
+        if isinstance(held, str) and "\x00" in held:
+            raise ValueError(f"{name} holds a NUL character")
     return item

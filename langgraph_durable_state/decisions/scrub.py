@@ -15,15 +15,13 @@ from ..errors import EvolutionError
 from ..verification import Kind
 from ..words import ChunkRow, Digest, Place, RecordRow, WriteRow
 from . import codec, keys
-from .codec import Blobs, Record, Unsound
+from .codec import Blobs, Record, Unsound, bare_chunk, content_of
 from .evidence import (
     Child,
     Describe,
     Flaw,
     Sources,
     chunk_reason,
-    claimed,
-    content_of,
     filtered_wrong,
     quarantined,
     raw_write,
@@ -42,7 +40,7 @@ from .matching import Chunk
 @dataclass(frozen=True)
 class Case:
     """All that is known of one checkpoint: what the durable tier has, at one moment, and what may
-    prove or replace it. ``required`` if something is made from it."""
+    prove or replace it."""
 
     place: Place
     id: str
@@ -51,7 +49,6 @@ class Case:
     children: Sequence[Child]
     blobs: Blobs
     describe: Describe
-    required: bool = False
 
     @property
     def ids(self) -> Ids:
@@ -90,7 +87,7 @@ def examine(case: Case) -> list[Flaw]:
         flaws += _head_flaws(case, proven.row)
     elif case.raw is not None:
         flaws += _bad_record(case, case.raw)
-    elif case.head is not None or case.required:
+    elif case.head is not None:
         flaws.append(case.flaw("checkpoint", "it is missing, and neither tier has it"))
     for raw in case.sight.writes:
         if (raw.ns, raw.id) == case.ids:
@@ -159,7 +156,7 @@ def _readings(case: Case, numbers: Sequence[int]) -> Iterator[dict[int, Chunk]]:
     """What chunks of these numbers may be: what their rows say, what is in them, what the other
     tier has."""
     found, sources = case.sight.chunks, case.sources.bare(numbers)
-    said = {no: claimed(found[no]) for no in numbers if no in found}
+    said = {no: bare_chunk(found[no]) for no in numbers if no in found}
     yield sources | said
     held = {no: c for no in said if (c := _content(found[no], case.blobs)) is not None}
     if any(held[no].digest != said[no].digest for no in held):
@@ -269,7 +266,7 @@ def _chunk_flaws(case: Case, numbers: Iterable[int], marks: Mapping[int, Chunk])
         found, mark = case.sight.chunks.get(no), marks.get(no)
         reason = _chunk_reason(case, no)
         if reason is None and found is not None and mark is not None:
-            said = claimed(found)
+            said = bare_chunk(found)
             if (said.digest, said.count) != (mark.digest, mark.count):
                 reason = f"chunk {no} is not the one that was stored"
         if reason is None:
@@ -289,11 +286,11 @@ def _right_chunk(
     options = [case.sources.chunks.get(no)]
     if found is not None and mark is not None:
         options.append(replace(found, digest=mark.digest))
-    wanted = mark or (claimed(found) if found is not None else None)
+    wanted = mark or (bare_chunk(found) if found is not None else None)
     for row in options:
         if row is None or wanted is None or chunk_reason(row, case.blobs) is not None:
             continue
-        if row.digest == wanted.digest and (mark is None or claimed(row).count == mark.count):
+        if row.digest == wanted.digest and (mark is None or bare_chunk(row).count == mark.count):
             return row
     return None
 

@@ -22,7 +22,7 @@ from ..asfound import (
 )
 from ..decisions import keys, outgoing
 from ..decisions.evidence import raw_write, record_row, write_row
-from ..decisions.hotscrub import copy_fields, copy_of
+from ..decisions.hotcopy import copy_fields, copy_of
 from ..words import ChunkRow, Claim, Entry, Head, Phase, Place, Put, Thread
 from .memory_hot import HOT
 from .memory_world import Change as Step

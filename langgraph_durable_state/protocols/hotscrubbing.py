@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 
 from ..asfound import HotRaw, Ids, RawEntries, RawHead, RawThread
-from ..decisions import hotscrub, keys, outgoing
+from ..decisions import hotcopy, hotscrub, keys, outgoing
 from ..decisions.codec import Unsound
 from ..decisions.evidence import (
     EntryRepair,
     Flaw,
     HotRepair,
     Sources,
-    entry_of,
     hot_quarantined,
     unpacked,
 )
@@ -51,7 +50,7 @@ class HotScrub:
         """What the thread is called in its outbox."""
         async for _, raw in self._entries():
             try:
-                thread = entry_of(raw).item.place.thread
+                thread = outgoing.read_entry(raw).item.place.thread
             except (Unsound, EvolutionError):
                 continue
             if thread.key == self.check.thread.key:
@@ -83,7 +82,7 @@ class HotScrub:
         async for number, raw in self._entries():
             self.check.tally.entries += 1
             try:
-                entry = entry_of(raw)
+                entry = outgoing.read_entry(raw)
             except (Unsound, EvolutionError) as error:
                 unread = isinstance(error, EvolutionError)
                 if await self._is_there(number, raw):
@@ -184,7 +183,7 @@ class HotScrub:
         raw = await self.outbox.inspect(place)
         sources = Sources()
         await self._add_entries(sources, ns)
-        ids = [id for id in (hotscrub.copy_id(raw.copy), head.id if head else None) if id]
+        ids = [id for id in (hotcopy.copy_id(raw.copy), head.id if head else None) if id]
         ids += [name.split(b"\x00")[0].decode(errors="replace") for name in raw.writes]
         await self._add_durable(sources, ns, ids, _copy_numbers(ns, raw))
         case = HotCase(place, raw, sources, self.check.blobs, head.id if head else None)
@@ -222,9 +221,9 @@ class HotScrub:
     async def _add_hot(self, sources: Sources, ns: str) -> None:
         place, blobs = self.check.place(ns), self.check.blobs
         raw = await self.outbox.inspect(place)
-        sources.add_chunks(hotscrub.chunks_of(raw.copy).values(), blobs)
+        sources.add_chunks(hotcopy.chunks_of(raw.copy).values(), blobs)
         try:
-            sources.add_record(hotscrub.copy_of(ns, raw.copy)[0])
+            sources.add_record(hotcopy.copy_of(ns, raw.copy)[0])
             sources.copies[ns] = hotscrub.sound_copy(place, raw.copy, blobs).row
         except (Unsound, EvolutionError):
             pass
@@ -235,7 +234,7 @@ class HotScrub:
     async def _add_entries(self, sources: Sources, ns: str | None) -> None:
         async for _, raw in self._entries():
             try:
-                item = entry_of(raw).item
+                item = outgoing.read_entry(raw).item
             except (Unsound, EvolutionError):
                 continue
             if ns is None or item.place.ns == ns:
@@ -279,9 +278,9 @@ def _add_item(sources: Sources, item: Put | PutWrites, check: Check) -> None:
 
 def _copy_numbers(ns: str, raw: HotRaw) -> set[int]:
     """The chunks that a copy names or has."""
-    numbers = {*hotscrub.chunks_of(raw.copy)}
+    numbers = {*hotcopy.chunks_of(raw.copy)}
     try:
-        numbers.update(hotscrub.copy_of(ns, raw.copy)[0].numbers)
+        numbers.update(hotcopy.copy_of(ns, raw.copy)[0].numbers)
     except Unsound:
         pass
     return numbers

@@ -8,13 +8,12 @@ from typing import TypeVar
 
 from ..asfound import Ids, RawHead, RawRecord, RawThread, RawWrite, Repair, Sight
 from ..decisions import anchors, codec, retention, scrub
-from ..decisions.codec import Unsound
+from ..decisions.codec import Unsound, bare_chunk
 from ..decisions.evidence import (
     Child,
     Flaw,
     Sources,
     chunk_reason,
-    claimed,
     filtered_wrong,
     read_batch,
     read_record,
@@ -116,7 +115,7 @@ class DurableScrub:
         key, after = self.check.thread.key, None
         while page := await self.check.durable.scan_chunks(key, after, CHUNKS):
             for row in page:
-                self._marks[row.no] = claimed(row)
+                self._marks[row.no] = bare_chunk(row)
                 if chunk_reason(row, self.check.blobs) is not None:
                     self._bad.add(row.no)
             self.check.tally.chunks += len(page)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from ..decisions import keys, outgoing
-from ..decisions.codec import Unsound
+from ..decisions import hotcopy, keys, outgoing
+from ..decisions.codec import DAMAGE, Unsound
 from ..errors import CorruptionError
 from ..ports import Scripts
 from ..words import (
@@ -39,10 +39,9 @@ from ..words import (
     WriteRow,
 )
 from .postgres import differing_slot
-from .redis import SPELL, field, fields, read_copy
+from .redis import fields, named
 from .scrub import RedisScrub
 
-_WRITES = ":writes"
 _REFUSED = 4
 _UNFIT = {
     b"lost": Unfit.LOST,
@@ -105,7 +104,7 @@ class RedisOutbox(RedisScrub):
             self._secured,
             _fence(put),
             len(step.dropped),
-            *map(field, step.dropped),
+            *map(hotcopy.chunk_field, step.dropped),
             *fields(step.chunks),
         )
         thread = put.place.thread
@@ -151,16 +150,16 @@ class RedisOutbox(RedisScrub):
         answer = await self._scripts.call("peek", self._of_place(place), [held])
         spell, digest, copy, writes = answer
         try:
-            row, chunks = read_copy(place.ns, copy) if copy else (None, {})
+            row, chunks = hotcopy.copy_of(place.ns, named(copy)) if copy else (None, {})
         except Unsound:
             row, chunks = None, {}  # as if it were gone: what is not whole serves nobody
-        named = zip(writes[::2], writes[1::2], strict=True)
-        pairs = [pair for name, data in named if (pair := _hot_write(name, data)) is not None]
+        written = named(writes).items()
+        pairs = [pair for name, data in written if (pair := _hot_write(name, data)) is not None]
         own = {c.no: c for _, sent in pairs for c in sent}
         rows = tuple(row for row, _ in pairs)
         try:
             return HotFound(_spell(spell), digest, row, chunks, rows, own)
-        except outgoing.DAMAGE as error:
+        except DAMAGE as error:
             found = Unsound(None, f"a spell cannot be read ({error!r})")
             raise _unreadable(place.thread, found, place.ns, "in Redis") from error
 
@@ -188,7 +187,7 @@ class RedisOutbox(RedisScrub):
                 break
         try:
             return Outgoing(int(first), tuple(read), int(left) + len(entries) - len(read))
-        except outgoing.DAMAGE as error:
+        except DAMAGE as error:
             bad = Unsound(None, f"the count of its entries cannot be read ({error!r})")
             raise _unreadable(thread, bad) from error
 
@@ -252,16 +251,6 @@ class RedisOutbox(RedisScrub):
 
     # -- keys --------------------------------------------------------------------------------
 
-    def _of_place(self, place: Place) -> list[str]:
-        """Spell, copy and pending writes of a namespace."""
-        return [keys.hot_key(self._prefix, place, what) for what in (SPELL, "", _WRITES)]
-
-    def _of_thread(self, thread: Thread) -> list[str]:
-        """Outbox of a thread, its numbers, and the lease on flushing it."""
-        return [
-            keys.outbox_key(self._prefix, thread.key, what) for what in ("", ":first", ":lease")
-        ]
-
     def _fence(self, thread: Thread) -> str:
         return keys.outbox_key(self._prefix, thread.key, ":fence")
 
@@ -283,7 +272,7 @@ def _hot_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]
     try:
         return outgoing.read_write(name, data)
     except Unsound:
-        row = outgoing.damaged_write(name, data)
+        row = outgoing.damaged_write(name)
         return (row, ()) if row is not None else None
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..decisions import keys
-from ..decisions.codec import Unsound
+from ..decisions import hotcopy, keys
 from ..ports import Scripts
 from ..words import ChunkRow, Digest, Place, Put, RecordRow, Thread
 
-_CHUNK = b"c"
 _WITNESS = ":witness"
 
 WITNESS_SECONDS = 30 * 24 * 60 * 60
 """A head that nobody wrote or read for so long has no witness any more."""
 SPELL = ":spell"
 """Ends the key of what the hot tier knows of a namespace that it may be ahead of."""
+WRITES = ":writes"
+"""Ends the key of its pending writes."""
 
 
 class RedisTier:
@@ -52,7 +52,7 @@ class RedisTier:
             keys.packed(put.numbers),
             self._ttl,
             len(dropped),
-            *(field(no) for no in dropped),
+            *map(hotcopy.chunk_field, dropped),
             *fields(put.chunks),
         )
         return bool(await self._scripts.call("raise", self._keys(put.place), args))
@@ -77,7 +77,7 @@ class RedisTier:
         flat = await self._scripts.call("fetch", [self._key(place)], [digest, ttl])
         if not flat:
             return None
-        return read_copy(place.ns, flat)
+        return hotcopy.copy_of(place.ns, named(flat))
 
     async def witness(self, place: Place) -> bytes:
         return await self._scripts.call("witness", [self._witness(place)], []) or b""
@@ -110,40 +110,27 @@ class RedisTier:
         return [self._key(place), keys.hot_key(self._prefix, place, SPELL)]
 
 
-def read_copy(ns: str, flat: Sequence[bytes]) -> tuple[RecordRow, dict[int, ChunkRow]]:
-    """The record and chunks of a copy's fields and values.
+class Names:
+    """The keys of what is held of a namespace and of a thread."""
 
-    Raises:
-        Unsound: if they are not those of a copy.
-    """
-    try:
-        named = dict(zip(flat[::2], flat[1::2], strict=True))
-        row = RecordRow(
-            ns,
-            named[b"id"].decode(),
-            named[b"parent"].decode() or None,
-            int(named[b"seq"]),
-            named[b"digest"],
-            named[b"record"],
-            keys.unpacked(named[b"numbers"]),
-        )
-    except (ValueError, KeyError) as error:
-        raise Unsound(None, f"a hot copy cannot be read ({error!r})") from error
-    return row, {c.no: c for c in map(_chunk, named.items()) if c is not None}
+    _prefix: str
 
+    def _of_place(self, place: Place) -> list[str]:
+        """Spell, copy and pending writes of a namespace."""
+        return [keys.hot_key(self._prefix, place, what) for what in (SPELL, "", WRITES)]
 
-def field(no: int) -> bytes:
-    """The name of a chunk's field."""
-    return _CHUNK + no.to_bytes(8)
+    def _of_thread(self, thread: Thread) -> list[str]:
+        """Outbox of a thread, its numbers, and the lease on flushing it."""
+        return [
+            keys.outbox_key(self._prefix, thread.key, what) for what in ("", ":first", ":lease")
+        ]
 
 
 def fields(chunks: Sequence[ChunkRow]) -> list[bytes]:
     """Chunks as fields and values."""
-    return [part for c in chunks for part in (field(c.no), c.digest + c.blob)]
+    return [part for c in chunks for part in (hotcopy.chunk_field(c.no), hotcopy.chunk_value(c))]
 
 
-def _chunk(field: tuple[bytes, bytes]) -> ChunkRow | None:
-    name, value = field
-    if len(name) != 9 or name[:1] != _CHUNK:
-        return None
-    return ChunkRow(int.from_bytes(name[1:]), value[:16], value[16:])
+def named(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    """The fields of a hash, of what Redis answers."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))

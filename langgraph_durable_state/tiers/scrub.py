@@ -21,17 +21,14 @@ from ..asfound import (
     Repair,
     Sight,
 )
-from ..decisions import keys
 from ..ports import Scripts, Sql
 from ..words import ChunkRow, Place, Thread
 from . import arrays, bind
+from .redis import Names, named
 
 BYTES = 4 * 1024 * 1024
 """Of chunks, and of entries of an outbox, that are read at once: what one statement of a group
 commit may hold."""
-
-_WRITES = ":writes"
-_SPELL = ":spell"
 
 
 class PostgresScrub:
@@ -159,41 +156,33 @@ def _quarantined(row: Quarantined) -> tuple[object, ...]:
     return (row.key, *named, *places, mark.digest()[:16], row.reason, found)
 
 
-class RedisScrub:
+class RedisScrub(Names):
     """Implements `HotScrub`; the part of `RedisOutbox` that is about fields as they are found."""
 
     _scripts: Scripts
-    _prefix: str
 
     async def inspect(self, place: Place) -> HotRaw:
-        names = [keys.hot_key(self._prefix, place, what) for what in (_SPELL, "", _WRITES)]
-        phase, digest, copy, writes = await self._scripts.call("inspect", names, [])
+        answer = await self._scripts.call("inspect", self._of_place(place), [])
+        phase, digest, copy, writes = answer
         is_open = phase == b"open"
         known = digest if is_open and digest and len(digest) == 16 else b""
-        return HotRaw(bool(phase), is_open, known, _hash(copy), _hash(writes))
+        return HotRaw(bool(phase), is_open, known, named(copy), named(writes))
 
     async def mend_fields(
         self, place: Place, of: Literal["copy", "writes"], changes: Sequence[Change]
     ) -> bool:
-        name = keys.hot_key(self._prefix, place, "" if of == "copy" else _WRITES)
+        _, copy, writes = self._of_place(place)
         args = [v for c in changes for v in (c.field, _marked(c.found), _marked(c.right))]
-        return bool(await self._scripts.call("mend", [name], args))
+        return bool(await self._scripts.call("mend", [copy if of == "copy" else writes], args))
 
     async def entries(self, thread: Thread, skip: int, limit: int) -> RawEntries:
         args = [skip, limit, BYTES]
-        first, left, *found = await self._scripts.call("entries", self._outbox(thread), args)
+        first, left, *found = await self._scripts.call("entries", self._of_thread(thread)[:2], args)
         return RawEntries(int(first) + skip, tuple(found), int(left))
 
     async def mend_entry(self, thread: Thread, number: int, found: bytes, right: bytes) -> bool:
         args: list[bytes | str | int] = [number, found, right]
-        return bool(await self._scripts.call("mend_entry", self._outbox(thread), args))
-
-    def _outbox(self, thread: Thread) -> list[str]:
-        return [keys.outbox_key(self._prefix, thread.key, what) for what in ("", ":first")]
-
-
-def _hash(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+        return bool(await self._scripts.call("mend_entry", self._of_thread(thread)[:2], args))
 
 
 def _marked(value: bytes | None) -> bytes:

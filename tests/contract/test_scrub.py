@@ -15,7 +15,7 @@ from langgraph_durable_state.asfound import (
     Repair,
     Sight,
 )
-from langgraph_durable_state.decisions import hotscrub, keys, outgoing
+from langgraph_durable_state.decisions import hotcopy, keys, outgoing
 from langgraph_durable_state.words import ChunkRow, Cold, Head, Opened, Put, Step, Won
 from tests.contract.rows import HERE, Ports, at, chunk, mark, put, row, thread, write, writes
 
@@ -281,8 +281,8 @@ async def test_what_is_hot_is_shown_as_it_is(ports: Ports) -> None:
     await ports.hot.fill(HERE, row(FIRST, 7), FIRST.chunks)
     found = await ports.outbox.inspect(HERE)
     assert (found.spell, found.open, found.digest, found.writes) == (False, False, b"", {})
-    assert found.copy == hotscrub.copy_fields(row(FIRST, 7), FIRST.chunks)
-    assert hotscrub.copy_of("", found.copy) == (row(FIRST, 7), {1: ONE, 2: TWO})
+    assert found.copy == hotcopy.copy_fields(row(FIRST, 7), FIRST.chunks)
+    assert hotcopy.copy_of("", found.copy) == (row(FIRST, 7), {1: ONE, 2: TWO})
 
 
 async def test_an_open_spell_says_what_its_head_is(ports: Ports) -> None:

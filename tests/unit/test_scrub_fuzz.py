@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from langgraph_durable_state.asfound import HotRaw, RawWrite, Sight
-from langgraph_durable_state.decisions import hotscrub, outgoing, scrub
+from langgraph_durable_state.decisions import hotcopy, hotscrub, outgoing, scrub
 from langgraph_durable_state.decisions.codec import Blobs, Unsound
-from langgraph_durable_state.decisions.evidence import Child, Sources, described, entry_of
+from langgraph_durable_state.decisions.evidence import Child, Sources, described
 from langgraph_durable_state.decisions.hotscrub import HotCase
 from langgraph_durable_state.decisions.keys import named, unpacked
 from langgraph_durable_state.decisions.scrub import Case
@@ -147,8 +147,8 @@ def test_entries_that_may_be_anything_are_judged() -> None:
     entries = run(outbox.entries(THREAD, 0, 10)).entries
     raw = run(outbox.inspect(PLACE))
     full = Sources()
-    full.add_chunks(hotscrub.chunks_of(raw.copy).values(), BLOBS)
-    full.add_record(hotscrub.copy_of("", raw.copy)[0])
+    full.add_chunks(hotcopy.chunks_of(raw.copy).values(), BLOBS)
+    full.add_record(hotcopy.copy_of("", raw.copy)[0])
     for _, row, chunks in hotscrub.sound_writes(PLACE, raw.writes, BLOBS):
         full.add_write("", row)
         full.add_chunks(chunks, BLOBS)
@@ -157,7 +157,7 @@ def test_entries_that_may_be_anything_are_judged() -> None:
     for _ in range(TRIES * 2):
         bad = mangled(chance.choice(entries), chance)
         try:
-            entry = entry_of(bad)
+            entry = outgoing.read_entry(bad)
         except (Unsound, EvolutionError):
             continue
         judged += 1
