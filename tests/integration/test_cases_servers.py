@@ -18,7 +18,6 @@ from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.graph import START, StateGraph
 
 from langgraph_durable_state import DurableSaver, UnavailableError, UsageError
-from langgraph_durable_state.drivers.breaker import LONGEST_PAUSE
 from tests.calls import CALLS, QUICK, STEPS, Open, done_right, three_steps
 from tests.cases import (
     Face,
@@ -768,12 +767,13 @@ async def test_a_postgres_that_is_down_at_the_start_is_an_error_of_every_call(
     assert STEPS[2] == values_of(await open_saver(down.url, redis_url).get_tuple(at()))
 
 
-async def test_a_postgres_that_was_down_for_long_is_used_again_at_the_first_try(
+async def test_a_postgres_that_was_down_for_long_is_used_again_before_any_call_tries_it(
     make_postgres: MakePostgres, open_saver: Open
 ) -> None:
     """However often it was tried in vain meanwhile."""
     server = make_postgres(fsync="off")
-    saver = open_saver(server.url, timeout=1.0)
+    heard: list[str] = []
+    saver = open_saver(server.url, timeout=1.0, observer=lambda event: heard.append(event.kind))
     await three_steps(saver)
     server.kill()
     for _ in range(5):
@@ -781,7 +781,11 @@ async def test_a_postgres_that_was_down_for_long_is_used_again_at_the_first_try(
             await saver.get_tuple(at())
         await asyncio.sleep(1.0)
     server.start()
-    await asyncio.sleep(LONGEST_PAUSE)
+
+    async def is_told() -> bool:
+        return "tier_up" in heard
+
+    await until(is_told)
     assert STEPS[2] == values_of(await saver.get_tuple(at()))
 
 
