@@ -20,6 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .custody import Custody
 from .decisions.codec import Blobs, Compression
+from .decisions.evolution.steps import StateSchema
 from .decisions.keys import Numbers, thread_of
 from .decisions.redaction import Redaction, Screen
 from .decisions.reviving import Allow, permitting
@@ -42,6 +43,7 @@ from .protocols.leases import Leases
 from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
+from .protocols.shaping import Shape
 from .protocols.shared import Known, Shared
 from .recovery import OnRecovery
 from .settings import (
@@ -157,6 +159,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             filtered by, beside LangGraph's own (``source``, ``step``, ``parents``, ``run_id``).
         accept_plain: believe what was stored without a key, or not encrypted, too, while a key is
             introduced.
+        state_schema: the versions of the graph's state, and how each came from the one before: what
+            older code stored is read in the shape that the graph has now. None for version 0.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -202,6 +206,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         encryption_key: KeySources | None = None,
         clear_metadata: Sequence[str] = (),
         accept_plain: bool = False,
+        state_schema: StateSchema | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
@@ -248,6 +253,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         doubted: Lately[tuple[Place, str], bool] = Lately(_FILLED)
         told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)
         events = EventLog(observer)
+        shape = Shape(state_schema.checked() if state_schema is not None else None)
         shared = Shared(
             blobs=blobs,
             numbers=Numbers(),
@@ -258,13 +264,14 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             doubted=doubted,
             told=told,
             events=events,
-            reader=Reader(blobs, head_cache_bytes > 0, events.unknown_class),
+            reader=Reader(blobs, head_cache_bytes > 0, events.unknown_class, shape),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
             policy=self._settings.policy,
             unflushed=background,
             leases=self._leases,
             clock=time.time,
+            shape=shape,
             on_recovery=check_hook(on_recovery),
         )
         caches = (heads, recent, filled, doubted, told)

@@ -46,10 +46,19 @@ class DataKey:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A namespace of a thread: what has a head."""
+    """A namespace of a thread: what has a head.
+
+    ``alias`` is what today's code calls it, where a node was renamed since it was first stored.
+    """
 
     thread: Thread
     ns: str
+    alias: str | None = field(default=None, compare=False)
+
+    @property
+    def named(self) -> str:
+        """The namespace in today's names."""
+        return self.ns if self.alias is None else self.alias
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,13 +292,15 @@ def _split(joined: bytes) -> tuple[Digest, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One row's worth of a task's writes: the written values as channels, in order."""
+    """One row's worth of a task's writes: the written values as channels, in order, in the shape
+    of a version of the user's state."""
 
     id: str
     task: str
     path: str
     slot: int
     writes: tuple[Channel, ...]
+    schema_version: int = 0
 
 
 def slot_name(slot: int) -> str:
@@ -307,8 +309,10 @@ def slot_name(slot: int) -> str:
 
 
 def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow:
-    """The stored form of a batch under a seal."""
-    content = ormsgpack.packb([_entry(write) for write in batch.writes])
+    """The stored form of a batch under a seal; a version of the user's state other than 0 stands
+    before its entries."""
+    entries = [_entry(write) for write in batch.writes]
+    content = ormsgpack.packb([batch.schema_version, *entries] if batch.schema_version else entries)
     chunk_digests = [p.chunk.digest for write in batch.writes for p in write.pieces]
     mark = seal.of_write(
         place, batch.id, batch.task, batch.path, slot_name(batch.slot), content, chunk_digests
@@ -335,6 +339,7 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     _check_tenant(place, seal)
     try:
         entries = ormsgpack.unpackb(content)
+        version = entries.pop(0) if entries and isinstance(entries[0], int) else 0
         writes = _channels(entries, lambda _: None, row.numbers, chunks)
     except DAMAGE as error:
         raise Unsound(None, f"writes of task {row.task} cannot be read ({error})") from error
@@ -344,4 +349,4 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     )
     if mark != row.digest:
         raise Unsound(None, f"the digest of task {row.task}'s writes does not match them")
-    return Batch(row.id, row.task, row.path, row.slot, writes)
+    return Batch(row.id, row.task, row.path, row.slot, writes, version)

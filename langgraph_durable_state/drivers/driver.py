@@ -18,6 +18,7 @@ from ..protocols.chronicle import Chronicle
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.naming import Naming
 from ..protocols.recovering import Recovery
 from ..protocols.rekeying import Rekeyer
 from ..protocols.scrub import Scrubber
@@ -61,6 +62,7 @@ class Driver:
         chronicle, recovery, teller: write down what happened, find what is to be served where
             something is damaged, and tell of it.
         vault: finds and makes data keys.
+        naming: finds namespaces under their former names.
         anchors: sign heads, and tell those that were moved.
         attestor: compares heads with what is kept outside.
         scrubber: checks what is stored, and restores it.
@@ -94,12 +96,13 @@ class Driver:
         self.teller = Teller(shared, self.recovery, self.chronicle)
         self.vault = vault = Vault(shared.blobs.keys, durable)
         settler, told, kept = self.flusher, (self.recovery, self.teller), (vault, anchors)
-        self.engine = Engine(shared, durable, copies, self.arbiter, settler, *told, *kept)
-        self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept)
+        self.naming = naming = Naming(shared, durable, vault)
+        self.engine = Engine(shared, durable, copies, self.arbiter, settler, *told, *kept, naming)
+        self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept, naming)
         self.attestor = Attestor(shared, durable, anchors)
         self.scrubber = Scrubber(shared, durable, outbox, vault, self.attestor)
         self.rekeyer = Rekeyer(shared, durable, outbox, settler, vault, anchors)
-        self.upkeep = Upkeep(durable, copies, settler, shared.blobs, *kept)
+        self.upkeep = Upkeep(durable, copies, settler, shared.blobs, shared.shape, *kept)
         self.close = close
         self._shared = shared
         self._hot = hot

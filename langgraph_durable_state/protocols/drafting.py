@@ -18,10 +18,8 @@ from ..decisions.serializing import Serializer
 from ..decisions.versions import untagged
 from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow
 from .runs import Against, Run, Stance
+from .shaping import Shape
 from .shared import Known
-
-SCHEMA_VERSION = 0
-"""Of the user's state: checkpoints without a declared version are version 0."""
 
 _EXIT_STUB_STEP = -2
 
@@ -210,11 +208,12 @@ def draft(
     numbers: Iterator[int],
     blobs: Blobs,
     seal: Seal,
+    shape: Shape,
     hot: bool = False,
 ) -> Draft:
-    """The put that stores what was asked for under a seal, referring to its parent's chunks; for
-    the `hot` tier not to those of writes, which may be found stored under other numbers when they
-    are flushed.
+    """The put that stores what was asked for, in today's shape and under a seal, referring to its
+    parent's chunks; for the `hot` tier not to those of writes, which may be found stored under
+    other numbers when they are flushed.
 
     Raises:
         ValueRefusedError: if a value would not come back; nothing was written.
@@ -226,7 +225,7 @@ def draft(
     against = run.against(asked.parent) if run is not None and asked.parent else Against()
     known = _referable(base, against if covered and not hot else None)
     weaver = Weaver(serializer, numbers, known, against.flying, seal)
-    channels = _woven(weaver, asked, base)
+    channels = _woven(weaver, asked, shape.unchanged(base) if base is not None else {})
     needed = consumed or ()
     if run is not None and run.unstored and not asked.metadata.get(retention.COUNTERS):
         # What a DeltaChannel will replay must be there; anything else is in the values already.
@@ -241,7 +240,7 @@ def draft(
         asked.id,
         asked.parent,
         digest,
-        SCHEMA_VERSION,
+        shape.version,
         serializer.dumps(_body(asked.checkpoint), "the checkpoint's own fields"),
         serializer.dumps(metadata, "metadata"),
         channels,
@@ -285,11 +284,11 @@ def _referable(base: Record | None, against: Against | None) -> dict[Digest, Chu
     return known | (against.known if against else {})
 
 
-def _woven(weaver: Weaver, asked: Request, base: Record | None) -> tuple[Channel, ...]:
-    """The channels of a checkpoint: new versions from its values, the others from its parent."""
+def _woven(weaver: Weaver, asked: Request, before: Mapping[str, Channel]) -> tuple[Channel, ...]:
+    """The channels of a checkpoint: new versions from its values, the others as they were
+    `before`."""
     values = asked.checkpoint.get("channel_values") or {}
     versions = asked.checkpoint.get("channel_versions") or {}
-    before = base.by_name() if base is not None else {}
     out = []
     for name in dict.fromkeys((*versions, *values)):
         version = untagged(versions.get(name))
@@ -363,8 +362,9 @@ def draft_writes(
     serializer: Serializer,
     numbers: Iterator[int],
     seal: Seal,
+    version: int,
 ) -> DraftWrites:
-    """A task's writes made ready under a seal.
+    """A task's writes, in the shape of this version, made ready under a seal.
 
     Raises:
         UsageError: if the task's id or path cannot be used.
@@ -373,7 +373,8 @@ def draft_writes(
     keys.storable_id("task_id", task)
     keys.storable_path(path)
     weaver = Weaver(serializer, numbers, seal=seal)
-    batches = tuple(_batches(weaver, writes, id, task, path))
+    made = _batches(weaver, writes, id, task, path)
+    batches = tuple(replace(batch, schema_version=version) for batch in made)
     new = weaver.to_store(write for batch in batches for write in batch.writes)
     return DraftWrites(place, id, batches, tuple(new), seal)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from ..decisions import codec, keys, projection, recovery
+from ..decisions import codec, keys, projection
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
 from ..decisions.heads import Signed
@@ -34,8 +34,9 @@ from .drafting import (
 )
 from .finding import Candidate
 from .links import Links
+from .naming import Naming
 from .reading import corrupt, united
-from .recovering import Examined, Recovery, newer
+from .recovering import Examined, Recovery
 from .runs import Run
 from .settling import Settler
 from .shared import Known, Shared
@@ -68,6 +69,7 @@ class Engine:
         recovery, teller: find what is to be served where something is damaged, and tell of it.
         vault: finds the keys that it is read with.
         anchors: tell heads that were moved.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class Engine:
         teller: Teller,
         vault: Vault,
         anchors: Anchors,
+        naming: Naming,
     ) -> None:
         self._shared = shared
+        self._naming = naming
         self._vault = vault
         self._anchors = anchors
         self._reader = shared.reader
@@ -98,7 +102,7 @@ class Engine:
     async def get(
         self, serializer: Serializer, config: Mapping[str, Any]
     ) -> CheckpointTuple | None:
-        place = keys.place_of(config)
+        place = await self._naming.place(serializer, config)
         id = keys.checkpoint_id_of(config)
         if id is not None:
             read = partial(self._get_one, serializer, place, id)
@@ -163,11 +167,7 @@ class Engine:
             run.degraded = FELL_BACK
             marks[FELL_BACK_MARK] = target.id
         made = self._reader.tuple_of(record, served.batches, serializer, run, id is None, marks)
-        # What is served instead may be old, or in a newer shape, like any other.
-        evidence = self._recovery.sound(Tiers.COMPARED, record, made)
-        if recovery.decide(evidence).decision is Decision.REFUSE:
-            raise newer(place, record.id, record)
-        if evidence.age is Age.OLD:
+        if self._recovery.sound(Tiers.COMPARED, record, made).age is Age.OLD:
             made.metadata[AGED_MARK] = True  # type: ignore[literal-required]
         return made
 
@@ -193,7 +193,8 @@ class Engine:
         run = Run(place, id, record, found.row.digest, addressed=True, loaded=loaded)
         run.fence = self._shared.leases.fence(place.thread)
         batches = self._reader.batches(place, found.writes, found.chunks)
-        return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
+        ids = await self._naming.interrupts(serializer, record, batches)
+        return self._reader.tuple_of(record, batches, serializer, run, False, interrupts=ids)
 
     async def give_up(self, place: Place, found: Examined) -> None:
         """Goes on without what the hot tier alone held, and what is damaged there."""
@@ -229,11 +230,11 @@ class Engine:
                 if known is not None and self._anchors.signs:
                     self._anchors.check(place, known[1].head, known[0])
             if known is not None and not self._anchors.signs:
-                return self._loaded(serializer, place, view, *known)
+                return await self._loaded(serializer, place, view, *known)
             if known is not None:
                 seen = await self._anchors.contradicting(place, known[0], known[1].head, floor)
                 if seen is None:
-                    return self._loaded(serializer, place, view, *known)
+                    return await self._loaded(serializer, place, view, *known)
                 if floor is not None:
                     raise self._anchors.moved(place, known[0], seen)
                 floor = seen  # it may have been told of a put since the head was looked at
@@ -283,7 +284,7 @@ class Engine:
         head = Head(record.id, 0, digest)
         return record, Found(head, None, (), {}, ())
 
-    def _loaded(
+    async def _loaded(
         self,
         serializer: Serializer,
         place: Place,
@@ -305,7 +306,8 @@ class Engine:
         run.fence = self._shared.leases.fence(place.thread)
         unverified = view.verdict is Verdict.UNVERIFIED
         marks = {UNVERIFIED_MARK: True} if unverified else {}
-        result = self._reader.tuple_of(record, batches, serializer, run, True, marks)
+        ids = await self._naming.interrupts(serializer, record, batches)
+        result = self._reader.tuple_of(record, batches, serializer, run, True, marks, ids)
         self._weigh(place, view, Candidate(record, digest, rows, tuple(batches), "", result))
         self._shared.heads.put(place, record, digest, batches)
         return result
@@ -328,20 +330,13 @@ class Engine:
         return result
 
     def _weigh(self, place: Place, view: View, served: Candidate) -> None:
-        """Decides on a sound head, and marks it if it is stale.
-
-        Raises:
-            EvolutionError: if it is in a newer shape than this code has.
-        """
+        """Decides on a sound head, and marks it if it is stale."""
         unsure = view.verdict in (Verdict.UNVERIFIED, Verdict.NOBODY)
         tiers = Tiers.PARTLY if unsure else Tiers.COMPARED
         evidence = self._recovery.sound(tiers, served.record, served.seen)
-        decision = recovery.decide(evidence).decision
-        if decision is Decision.REFUSE:
-            raise newer(place, served.record.id, served.record)
-        if decision is Decision.RESUME_STALE:
-            if evidence.age is Age.OLD:
-                served.seen.metadata[AGED_MARK] = True  # type: ignore[literal-required]
+        if evidence.age is Age.OLD:
+            served.seen.metadata[AGED_MARK] = True  # type: ignore[literal-required]
+        if unsure or evidence.age is Age.OLD:
             self._teller.hook(place, self._recovery.as_served(place, view, evidence, served))
 
     # -- list and history --------------------------------------------------------------------
@@ -408,7 +403,10 @@ class Engine:
                     raise
                 await self._teller.left_out(place, row, [(None, error.detail)])
                 continue
-            out.append(self._reader.tuple_of(record, batches, serializer, None, False))
+            ids = await self._naming.interrupts(serializer, record, batches)
+            out.append(
+                self._reader.tuple_of(record, batches, serializer, None, False, interrupts=ids)
+            )
             seen.append((record, row.digest, found))
         if self._shared.blobs.keys.signs:
             links = links.followed(seen)
@@ -419,7 +417,7 @@ class Engine:
     ) -> Mapping[str, DeltaChannelHistory]:
         if not channels:
             return {}
-        place = keys.place_of(config)
+        place = await self._naming.place(serializer, config)
         id = keys.checkpoint_id_of(config)
         if id is None:
             await self._flusher.settle(place.thread)

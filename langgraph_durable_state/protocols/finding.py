@@ -381,17 +381,18 @@ class Finder:
         Raises:
             CorruptionError, EvolutionError: if that cannot be read.
         """
-        channels = replayed(made.record, made.seen)
+        channels = replayed(made.seen)
         if channels:
             blobs = self._shared.blobs
             args = (self._durable, self._reader, blobs, serializer, place, made.record.id)
             await history.replay(*args, sorted(channels))
 
 
-def replayed(record: Record, seen: CheckpointTuple) -> set[str]:
+def replayed(seen: CheckpointTuple) -> set[str]:
     """The channels of a checkpoint that are made from its ancestors."""
     versions = seen.checkpoint.get("channel_versions") or {}
-    return retention.replayed_channels(dict(seen.metadata), versions, record.by_name())
+    stored = seen.checkpoint["channel_values"]
+    return retention.replayed_channels(dict(seen.metadata), versions, stored)
 
 
 def _slot(row: WriteRow) -> Slot:

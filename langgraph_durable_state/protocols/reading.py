@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
@@ -11,12 +12,14 @@ from ..decisions import codec, reviving
 from ..decisions.chunking import Channel, items_of
 from ..decisions.codec import Batch, Blobs, Record, Unsound
 from ..decisions.copying import copied
+from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import Tagged
 from ..errors import CorruptionError, EvolutionError
 from ..words import NULL_TASK_ID, ChunkRow, Found, Place, RecordRow, Thread, WriteRow
 from .runs import Run, tagged
+from .shaping import Shape
 
 
 def corrupt(place: Place, id: str, found: Unsound) -> CorruptionError:
@@ -38,14 +41,20 @@ class Reader:
         keep: keep decoded items beside their chunks, to copy them at the next read.
         missed: told the place, the checkpoint, and what of it is given as raw data instead of as
             the object that was stored.
+        shape: what it is read as.
     """
 
     def __init__(
-        self, blobs: Blobs, keep: bool, missed: Callable[[Place, str, str], None] | None = None
+        self,
+        blobs: Blobs,
+        keep: bool,
+        missed: Callable[[Place, str, str], None] | None = None,
+        shape: Shape | None = None,
     ) -> None:
         self._blobs = blobs
         self._keep = keep
         self._missed = missed
+        self.shape = shape or Shape()
 
     def chunks(self, rows: Mapping[int, ChunkRow]) -> dict[int, Chunk]:
         """The chunks of stored rows.
@@ -183,8 +192,9 @@ class Reader:
         run: Run | None,
         versioned: bool,
         marks: Mapping[str, Any] | None = None,
+        interrupts: Mapping[str, str] | None = None,
     ) -> CheckpointTuple:
-        """LangGraph's view of a record and the pending writes stored against it.
+        """LangGraph's view of a record and the pending writes stored against it, in today's shape.
 
         Args:
             record: verified.
@@ -193,32 +203,49 @@ class Reader:
             run: what the config's thread id shall carry.
             versioned: whether the channel versions shall carry it too.
             marks: what its metadata shall say beside what is stored.
+            interrupts: today's ids of those that wait in its subgraphs.
+
+        Raises:
+            EvolutionError: if this code cannot read it, or not bring it into today's shape.
         """
-        decode = self._decoder(record, serializer)
+        batches = tuple(batches)
+        seen = self.stored(record, batches, serializer)
+        if not self.shape.fits(record, batches):
+            seen = self.shape.today(record.place, seen, interrupts or {})
+        checkpoint: Any = {**seen.checkpoint}
+        if versioned and run is not None:
+            checkpoint["channel_versions"] = tagged(checkpoint.get("channel_versions") or {}, run)
+        metadata: Any = {**seen.metadata, **(marks or {})}
+        place = record.place
+        return CheckpointTuple(
+            config=config_of(place, record.id, run),
+            checkpoint=checkpoint,
+            metadata=metadata,
+            parent_config=config_of(place, record.parent, None) if record.parent else None,
+            pending_writes=[(write.task, write.channel, write.value) for write in seen.writes],
+        )
+
+    def stored(self, record: Record, batches: Sequence[Batch], serializer: Serializer) -> Snapshot:
+        """A record, and the pending writes stored against it, in the shape they were stored in.
+
+        Raises:
+            EvolutionError: if this code cannot read it, or newer code stored it.
+        """
+        place = record.place
+        for version in (record.schema_version, *(batch.schema_version for batch in batches)):
+            self.shape.check(place, record.id, version)
+        decode = partial(self.decoded, record, serializer)
         body = decode(None, lambda: serializer.loads(record.body.tag, record.body.data))
         metadata = decode(None, lambda: serializer.loads(record.metadata.tag, record.metadata.data))
         values = {
-            c.name: decode(c.name, lambda c=c: self.value(c, serializer)) for c in record.channels
+            c.name: decode(c.name, partial(self.value, c, serializer)) for c in record.channels
         }
-        if versioned and run is not None:
-            body["channel_versions"] = tagged(body.get("channel_versions") or {}, run)
-        pending = [
-            (task, name, decode(name, lambda w=write: self.value(w, serializer)))
-            for task, name, write in pending_writes(batches)
-        ]
-        return CheckpointTuple(
-            config=config_of(record.place, record.id, run),
-            checkpoint={**body, "id": record.id, "channel_values": values},  # type: ignore[typeddict-item]
-            metadata=metadata | marks if marks else metadata,
-            parent_config=config_of(record.place, record.parent, None) if record.parent else None,
-            pending_writes=pending,
+        writes = (
+            Write(task, path, name, decode(name, partial(self.value, write, serializer)), version)
+            for version, path, task, name, write in by_version(batches)
         )
-
-    def _decoder(self, record: Record, serializer: Serializer) -> Callable[..., Any]:
-        def decode(channel: str | None, read: Callable[[], Any]) -> Any:
-            return self.decoded(record, serializer, channel, read)
-
-        return decode
+        checkpoint = {**body, "id": record.id, "channel_values": values}
+        return Snapshot(place.ns, record.schema_version, checkpoint, metadata, tuple(writes))
 
     def decoded(
         self,
@@ -282,8 +309,8 @@ def united(durable: Iterable[WriteRow], hot: Iterable[WriteRow]) -> tuple[WriteR
     return tuple(rows.values())
 
 
-def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
-    """The writes that a resumed run sees: (task, channel, value), in LangGraph's order.
+def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channel]]:
+    """The writes that a resumed run sees: (path, task, channel, value), in LangGraph's order.
 
     Of a task's ordinary batches the first counts; of the null task's, the longest.
     """
@@ -297,14 +324,21 @@ def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
     return in_order(chosen.values())
 
 
-def in_order(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
-    """All writes of some batches as (task, channel, value), in LangGraph's order."""
+def by_version(batches: Sequence[Batch]) -> Iterator[tuple[int, str, str, str, Channel]]:
+    """The `pending_writes` of each version of the state, which stands before each."""
+    for version in sorted({batch.schema_version for batch in batches}):
+        of = [batch for batch in batches if batch.schema_version == version]
+        yield from ((version, *each) for each in pending_writes(of))
+
+
+def in_order(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channel]]:
+    """All writes of some batches as (path, task, channel, value), in LangGraph's order."""
     keyed = [
-        ((b.path, b.task, WRITES_IDX_MAP.get(w.name, i)), b.task, w)
+        (b.path, b.task, WRITES_IDX_MAP.get(w.name, i), w)
         for b in batches
         for i, w in enumerate(b.writes)
     ]
-    return [(task, w.name, w) for _, task, w in sorted(keyed, key=lambda k: k[0])]
+    return [(path, task, w.name, w) for path, task, _, w in sorted(keyed, key=lambda k: k[:3])]
 
 
 def config_of(place: Place, id: str, run: Run | None) -> Any:
@@ -312,7 +346,7 @@ def config_of(place: Place, id: str, run: Run | None) -> Any:
     thread = place.thread
     named = {
         "thread_id": Tagged(thread.id, run) if run is not None else thread.id,
-        "checkpoint_ns": place.ns,
+        "checkpoint_ns": place.named,
         "checkpoint_id": id,
     }
     return {"configurable": named | owners(thread)}

@@ -38,9 +38,9 @@ from ..recovery import Damage
 from ..words import Found, Head, Place, Spell
 from .arbiter import Arbiter, View
 from .copies import Copies
-from .drafting import SCHEMA_VERSION
 from .finding import SERVES_HOT, Candidate, Finder, Target, Writes, detail_of
 from .reading import corrupt
+from .shaping import newer
 from .shared import Shared
 
 
@@ -203,18 +203,13 @@ class Recovery:
             evidence = replace(evidence, state=State.SPOILT, elsewhere=writes.elsewhere)
         elif evidence.state is State.NOTHING:
             evidence = self.sound(evidence.tiers, record, None)
-        candidate = self._finder.candidate(serializer, record, target.digest, writes, tier)
+        if recovery.decide(evidence).decision is Decision.REFUSE:
+            error = self._refusal(place, target, evidence, tuple(damage))
+            return Examined(evidence, target, view=view, error=error, damage=tuple(damage))
+        served = self._finder.candidate(serializer, record, target.digest, writes, tier)
         if evidence.state is State.SOUND:
-            evidence = self.sound(evidence.tiers, record, candidate.seen)
-        refused = recovery.decide(evidence).decision is Decision.REFUSE
-        return Examined(
-            evidence,
-            target,
-            None if refused else candidate,
-            view=view,
-            error=self._refusal(place, target, evidence, tuple(damage)) if refused else None,
-            damage=tuple(damage),
-        )
+            evidence = self.sound(evidence.tiers, record, served.seen)
+        return Examined(evidence, target, served, view=view, damage=tuple(damage))
 
     async def _given_up(
         self,
@@ -241,7 +236,7 @@ class Recovery:
             made = findings.made_at(seen.checkpoint)
             old = made is not None and self._shared.clock() - made > self._policy.stale_after
             age = Age.OLD if old else Age.YOUNG
-        version = recovery.version_of(record.schema_version, SCHEMA_VERSION)
+        version = recovery.version_of(record.schema_version, self._shared.shape.version)
         return Evidence(tiers, State.SOUND, version=version, age=age)
 
     def as_served(
@@ -277,7 +272,8 @@ class Recovery:
         self, place: Place, target: Target, evidence: Evidence, damage: Sequence[Damage]
     ) -> DurableStateError:
         if evidence.state is State.SOUND:
-            return newer(place, target.id, target.record)
+            version = target.record.schema_version if target.record is not None else 0
+            return newer(place, target.id, version, self._shared.shape.version)
         if evidence.elsewhere is Elsewhere.DOWN:
             other = "redis" if target.tier == "postgres" else "postgres"
             return UnavailableError(other, f"it may have what is damaged: {damage[0]}")
@@ -337,12 +333,3 @@ class Recovery:
             CorruptionError, EvolutionError: if that cannot be read.
         """
         await self._finder.replayable(serializer, place, made)
-
-
-def newer(place: Place, id: str, record: Record | None) -> EvolutionError:
-    """The error of a state in a newer shape than this code has."""
-    version = record.schema_version if record is not None else "a newer"
-    return EvolutionError(
-        f"Thread {place.thread.id!r}, checkpoint {id}: its state has version {version}, this code "
-        f"knows {SCHEMA_VERSION}"
-    )

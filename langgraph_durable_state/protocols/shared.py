@@ -15,6 +15,7 @@ from ..words import Digest, Place, Put, PutWrites, Thread
 from .leases import Leases
 from .reading import Reader
 from .runs import Register
+from .shaping import Shape
 
 K = TypeVar("K", contravariant=True)
 V = TypeVar("V")
@@ -153,6 +154,7 @@ class Shared:
         policy: what may be done while the tiers are not one.
         unflushed, leases: as their types say.
         clock: seconds of the epoch.
+        shape: of the user's state.
         on_recovery: called where a head is not served just as it was left; None for nobody.
     """
 
@@ -172,4 +174,5 @@ class Shared:
     unflushed: Unflushed
     leases: Leases
     clock: Callable[[], float]
+    shape: Shape
     on_recovery: OnRecovery | None = None

@@ -15,7 +15,6 @@ from ..events import Kind
 from ..recovery import Damage, Decided, RecoveryReport
 from ..words import NULL_TASK_ID, Digest, Place, RecordRow, WriteRow
 from .chronicle import Chronicle
-from .drafting import SCHEMA_VERSION
 from .finding import Candidate
 from .recovering import Examined, Recovery
 from .shared import Shared
@@ -88,7 +87,7 @@ class Teller:
             error=f"{type(found.error).__name__}: {found.error}" if found.error else None,
             asked=found.target.id or None if found.target is not None else None,
             skipped=found.skipped,
-            code_version=SCHEMA_VERSION,
+            code_version=self._shared.shape.version,
             damage=found.damage,
             _head=_head(found),
         )

@@ -57,6 +57,7 @@ from .drafting import (
     same,
 )
 from .leasing import fence_of, lose
+from .naming import Naming
 from .reading import config_of
 from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
 from .settling import Settler
@@ -82,6 +83,7 @@ class Writer:
         flusher: makes that durable.
         vault: has the keys that it is stored with.
         anchors: have heads signed and witnessed.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
@@ -94,8 +96,10 @@ class Writer:
         flusher: Settler,
         vault: Vault,
         anchors: Anchors,
+        naming: Naming,
     ) -> None:
         self._shared = shared
+        self._naming = naming
         self._vault = vault
         self._anchors = anchors
         self._policy = shared.policy
@@ -116,6 +120,9 @@ class Writer:
         new_versions: Mapping[str, Any],
     ) -> Any:
         asked = request(config, checkpoint, metadata, new_versions)
+        if not self._naming.is_plain(config):
+            asked = asked.frozen(serializer)
+            asked = replace(asked, place=await self._naming.place(serializer, config))
         run = run_of_versions(checkpoint.get("channel_versions") or {})
         loaded = tagged_run(config)
         if run is not None and run.conflict is not None:
@@ -148,6 +155,7 @@ class Writer:
             self._shared.numbers,
             self._shared.blobs,
             seal,
+            self._shared.shape,
             hot,
         ).under(fence)
         if position.run is not None and position.run.apart:
@@ -455,14 +463,17 @@ class Writer:
             raise UsageError('put_writes needs config["configurable"]["checkpoint_id"]')
         if not writes:
             return
+        if not self._naming.is_plain(config):
+            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            place = await self._naming.place(serializer, config)
         near = self._near(config, place, id) if self._vault.encrypts else None
         seal = self._vault.at_hand(place.thread, near)
         if seal is None:
             # What the caller does to them meanwhile changes nothing.
             writes = [(name, serializer.copied(value, name)) for name, value in writes]
             seal = await self._vault.seal(place.thread, near)
-        numbers = self._shared.numbers
-        made = draft_writes(place, id, writes, task_id, task_path, serializer, numbers, seal)
+        under = self._shared.numbers, seal, self._shared.shape.version
+        made = draft_writes(place, id, writes, task_id, task_path, serializer, *under)
         run = self._shared.register.of_writes(config, place, id)
         made = replace(made, fence=fence_of(self._shared.leases, place.thread, run))
         if run is not None:

@@ -1,0 +1,161 @@
+"""Namespaces of subgraphs under the names that nodes have today.
+
+A namespace is made of the names of nodes and the ids of their tasks, so it changes where a node is
+renamed. What was stored under the former one stays there; the code of today finds it by asking
+which of the stored namespaces would be called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from langgraph._internal._constants import INTERRUPT, NS_END, NS_SEP
+
+from ..decisions import keys
+from ..decisions.codec import Batch, Record
+from ..decisions.evolution.evolving import moved_interrupts, moved_namespace, path_of
+from ..decisions.evolution.snapshot import Snapshot
+from ..decisions.serializing import Serializer
+from ..errors import EvolutionError
+from ..ports import Durable
+from ..words import Place
+from .shared import Shared
+from .vault import Vault
+
+
+class Naming:
+    """Finds stored namespaces through one driver's durable tier.
+
+    Args:
+        shared: the saver's.
+        durable: where to look.
+        vault: finds the keys that it is read with.
+    """
+
+    def __init__(self, shared: Shared, durable: Durable, vault: Vault) -> None:
+        self._shared = shared
+        self._shape = shared.shape
+        self._reader = shared.reader
+        self._durable = durable
+        self._vault = vault
+
+    def is_plain(self, config: Mapping[str, Any]) -> bool:
+        """Whether a config's namespace is certainly stored under the name that it has there."""
+        return not self._shape.renames or not config["configurable"].get("checkpoint_ns")
+
+    async def place(self, serializer: Serializer, config: Mapping[str, Any]) -> Place:
+        """The place that a config names.
+
+        Raises:
+            UsageError: if it names none.
+            EvolutionError: if a node has the name that another one had.
+        """
+        place = keys.place_of(config)
+        if self.is_plain(config):
+            return place
+        named = partial(self._stored, serializer, place, config)
+        return await self._vault.reading(place.thread, named)
+
+    async def _stored(
+        self, serializer: Serializer, place: Place, config: Mapping[str, Any]
+    ) -> Place:
+        if NS_END not in place.ns:
+            return await self._kept(place)
+        around = _around(place.ns)
+        if around is None or await self._is_there(place):
+            return place
+        outer = await self.place(serializer, _at(config, around))
+        ids = config["configurable"].get("checkpoint_map") or {}
+        parent = await self._snapshot(serializer, outer, ids.get(around))
+        if parent is None or (parent.version == self._shape.version and outer.alias is None):
+            return place
+        for ns in await self._durable.heads(place.thread):
+            if _around(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
+                return replace(place, ns=ns, alias=place.ns)
+        return place
+
+    async def _kept(self, place: Place) -> Place:
+        """Of a subgraph that keeps its state from run to run: no task's id is in its name."""
+        former = self._shape.former(path_of(place.ns))
+        names = [_renamed(place.ns, path) for path in former]
+        if not await self._is_there(place):
+            for ns in names:
+                found = replace(place, ns=ns, alias=place.ns)
+                if await self._is_there(found):
+                    return found
+        return place
+
+    async def _is_there(self, place: Place) -> bool:
+        found = await self._durable.read(place, None, b"", -1)
+        return found is not None and bool(found.head.digest or found.ahead)
+
+    def _named(self, parent: Snapshot, outer: Place, ns: str) -> str | None:
+        """What a stored namespace below another is called today; None if it is not of a task of
+        that one's checkpoint."""
+        schema = self._shape.schema
+        assert schema is not None
+        try:
+            return moved_namespace(parent, schema, self._shape.version, ns, ns=outer.named)
+        except EvolutionError:
+            return None
+
+    async def _snapshot(
+        self, serializer: Serializer, place: Place, id: str | None
+    ) -> Snapshot | None:
+        found = await self._durable.read(place, id, b"", None)
+        if found is None or found.row is None or not found.row.record:
+            return None
+        record = self._reader.record(place, found.row, found.chunks)
+        batches = self._reader.batches(place, found.writes, found.chunks)
+        return self._reader.stored(record, batches, serializer)
+
+    async def interrupts(
+        self, serializer: Serializer, record: Record, batches: Sequence[Batch]
+    ) -> Mapping[str, str]:
+        """Today's ids of the interrupts that wait in the subgraphs of a checkpoint, by those that
+        they were stored with."""
+        waits = any(write.name == INTERRUPT for batch in batches for write in batch.writes)
+        if not waits or self._shape.fits(record, batches):
+            return {}
+        return await self._below(
+            serializer, record.place, self._reader.stored(record, batches, serializer)
+        )
+
+    async def _below(
+        self, serializer: Serializer, outer: Place, parent: Snapshot
+    ) -> dict[str, str]:
+        schema = self._shape.schema
+        assert schema is not None
+        out: dict[str, str] = {}
+        for ns in await self._durable.heads(outer.thread):
+            named = self._named(parent, outer, ns) if _around(ns) == outer.ns else None
+            if named is None:
+                continue
+            place = Place(outer.thread, ns, named)
+            inner = await self._snapshot(serializer, place, None)
+            if inner is not None:
+                out |= moved_interrupts(inner, schema, self._shape.version, ns=named)
+                out |= await self._below(serializer, place, inner)
+        return out
+
+
+def _around(ns: str) -> str | None:
+    """The namespace around another; None for the outermost. A part that is a number alone is of
+    the same task as the one before it."""
+    parts = ns.split(NS_SEP) if ns else []
+    while parts and parts[-1].isdigit():
+        parts.pop()
+    return NS_SEP.join(parts[:-1]) if parts else None
+
+
+def _renamed(ns: str, path: str) -> str:
+    """A namespace of names alone under other ones; its numbers stay."""
+    names = iter(path.split("/"))
+    return NS_SEP.join(part if part.isdigit() else next(names) for part in ns.split(NS_SEP))
+
+
+def _at(config: Mapping[str, Any], ns: str) -> Mapping[str, Any]:
+    return {"configurable": {**config["configurable"], "checkpoint_ns": ns}}
