@@ -67,15 +67,17 @@ class Free:
     Attributes:
         up, down: of the values of the channels.
         updates: of an update that no channel has taken up yet: a run's input, one task's writes.
+        channels: that they are given, and may give; None for all.
     """
 
     up: Callable[[dict[str, Any]], dict[str, Any]] | None
     down: Callable[[dict[str, Any]], dict[str, Any]] | None
     updates: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    channels: frozenset[str] | None = None
     at: str = ""
 
     def inverse(self) -> Free:
-        return Free(self.down, self.up, None, self.at)
+        return Free(self.down, self.up, None, self.channels, self.at)
 
 
 Operation = Reshape | Renode | Reclass | Free

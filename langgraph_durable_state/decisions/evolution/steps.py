@@ -27,6 +27,7 @@ class Stage:
         version: that the shape has after it.
         shapes: of channels; `frees` likewise, by a function of the user's.
         nodes: the new name of each node that has another; None for one that is no more.
+        heirs: the nodes that take over from one that is no more.
         path: the graph's path after it.
     """
 
@@ -34,6 +35,7 @@ class Stage:
     shapes: tuple[Reshape, ...]
     frees: tuple[Free, ...]
     nodes: dict[str, str | None]
+    heirs: frozenset[str]
     path: str
 
 
@@ -62,18 +64,22 @@ class StateSchema:
         at: str = "",
         downgrade: Function | None = None,
         updates: Function | None = None,
+        channels: Sequence[str] | None = None,
     ) -> Callable[[Function], Function]:
         """Declares what changes from `version` to the next, by operations, or as a decorator of a
         function on the values of all channels.
 
         Args:
             version: the one before.
-            operations: what changes.
+            operations: what changes; none, if the step is for code that stored state fits as it
+                is.
             at: which graph the function is for; an operation has its own.
             downgrade: the way back of the function; None if there is none.
             updates: what the function is for a whole state, for an update that no channel has
                 taken up yet: a run's input, or what one task wrote. Without it such an update is
                 refused where the function changes a channel that it is for.
+            channels: those that the function is given, and those that it gives; None for all.
+                The others are surely left as they are, and a DeltaChannel has to be one of them.
 
         Raises:
             UsageError: for a version that is not before the schema's, and for what contradicts
@@ -81,11 +87,14 @@ class StateSchema:
         """
         if type(version) is not int or not 0 <= version < self.version:
             raise UsageError(f"step {version!r} is not one of those to version {self.version}")
+        self._steps.setdefault(version, [])
         for each in operations:
             self._add(version, each)
 
+        only = None if channels is None else frozenset(channels)
+
         def declare(function: Function) -> Function:
-            self._add(version, Free(function, downgrade, updates, at))
+            self._add(version, Free(function, downgrade, updates, only, at))
             return function
 
         return declare
@@ -93,10 +102,10 @@ class StateSchema:
     def _add(self, version: int, new: Operation) -> None:
         if not isinstance(new, Reshape | Renode | Reclass | Free):
             raise UsageError(f"step {version}: {new!r} is no operation; use those of this module")
-        known = self._steps.get(version, [])
+        known = self._steps[version]
         for told in _contradictions([*known, new]):
             raise UsageError(f"step {version}: {told}")
-        self._steps.setdefault(version, []).append(new)
+        known.append(new)
 
     def checked(self) -> StateSchema:
         """This schema, once it is whole.
@@ -143,6 +152,7 @@ class StateSchema:
             tuple(each for each in operations if isinstance(each, Reshape)),
             tuple(each for each in operations if isinstance(each, Free)),
             {each.old: each.new for each in operations if isinstance(each, Renode)},
+            frozenset(e.new for e in operations if isinstance(e, Renode) and e.gone and e.new),
             self._path_up(version, path),
         )
 
@@ -160,6 +170,7 @@ class StateSchema:
             tuple(each.inverse() for each in operations if isinstance(each, Reshape)),
             tuple(each.inverse() for each in operations if isinstance(each, Free)),
             {each.new or "": each.old for each in operations if isinstance(each, Renode)},
+            frozenset(),
             before,
         )
 
@@ -240,10 +251,8 @@ def _clash(one: Operation, other: Operation) -> Iterator[str]:
             yield f"two operations are about channel {min(shared)!r}; make them two steps"
     elif isinstance(one, Reclass) and isinstance(other, Reclass):
         yield from _class_clash(one, other)
-    elif isinstance(one, Free) and isinstance(other, Free):
-        yield "two functions are about the same graph; make them two steps"
-    elif {type(one), type(other)} == {Free, Reshape}:
-        yield "a function and an operation are about channels of one graph; make them two steps"
+    elif isinstance(one, Free) or isinstance(other, Free):
+        yield from _function_clash(one, other)
 
 
 def _node_clash(one: Renode, other: Renode) -> Iterator[str]:
@@ -266,6 +275,23 @@ def _class_clash(one: Reclass, other: Reclass) -> Iterator[str]:
         shared = {n for pair in one.fields for n in pair} & {n for p in other.fields for n in p}
         if shared:
             yield f"two operations are about field {min(shared)!r}; make them two steps"
+
+
+def _function_clash(one: Operation, other: Operation) -> Iterator[str]:
+    names = [_channels(each) for each in (one, other)]
+    if frozenset() in names:
+        return
+    if None in names or names[0] & names[1]:  # type: ignore[operator]
+        yield "a function is about channels that another operation is about; make them two steps"
+
+
+def _channels(operation: Operation) -> frozenset[str] | None:
+    """The channels that an operation is about; None for all."""
+    if isinstance(operation, Free):
+        return operation.channels
+    if isinstance(operation, Reshape):
+        return frozenset((*operation.sources, *operation.targets))
+    return frozenset()
 
 
 def _overlap(one: str, other: str) -> bool:
