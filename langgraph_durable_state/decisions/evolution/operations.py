@@ -59,6 +59,10 @@ class Reclass:
     fields: tuple[tuple[str, str], ...] = ()
     at: str = ""
 
+    def inverse(self) -> Reclass:
+        fields = tuple((new, old) for old, new in self.fields)
+        return Reclass(self.new, self.old, fields, self.at)
+
 
 @dataclass(frozen=True, slots=True)
 class Free:

@@ -13,7 +13,8 @@ from itertools import combinations
 from typing import Any
 
 from ...errors import EvolutionError, UsageError
-from .operations import Free, Operation, Reclass, Renode, Reshape
+from ..reviving import Revival
+from .operations import Free, Name, Operation, Reclass, Renode, Reshape
 
 Values = dict[str, Any]
 Function = Callable[[Values], Values]
@@ -209,9 +210,46 @@ class StateSchema:
                 path = self._path_down(version, path)
         return path
 
+    def revival(self, from_: int, to: int) -> Revival:
+        """How what is stored of objects at version `from_` is read at version `to`."""
+        steps = self._class_steps(from_, to)
+        stored = dict.fromkeys(each.old for step in steps for each in step)
+        moved: dict[Name, Name] = {}
+        fields: dict[Name, dict[str, str]] = {}
+        for name in stored:
+            now, names = _through(steps, name)
+            if now != name:
+                moved[name] = now
+            if names:
+                fields[name] = names
+        return Revival(moved, fields)
+
+    def _class_steps(self, from_: int, to: int) -> list[list[Reclass]]:
+        low, high = sorted((from_, to))
+        steps = [
+            [each for each in self._steps.get(version, ()) if isinstance(each, Reclass)]
+            for version in range(low, high)
+        ]
+        if from_ <= to:
+            return steps
+        return [[each.inverse() for each in step] for step in reversed(steps)]
+
     def operations(self, version: int) -> Sequence[Operation]:
         """What was declared of the step from this version to the next."""
         return tuple(self._steps.get(version, ()))
+
+
+def _through(steps: Sequence[Sequence[Reclass]], name: Name) -> tuple[Name, dict[str, str]]:
+    """A class's name after the steps, and the new names of its fields by their first ones."""
+    fields: dict[str, str] = {}
+    for step in steps:
+        now = [each for each in step if each.old == name]
+        for old, new in (pair for each in now for pair in each.fields):
+            known = next((first for first, field in fields.items() if field == old), old)
+            if known not in fields or fields[known] == old:  # else it came later, of the same name
+                fields[known] = new
+        name = next((each.new for each in now), name)
+    return name, fields
 
 
 def _parts(path: str) -> list[str]:
