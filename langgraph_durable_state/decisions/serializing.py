@@ -159,14 +159,18 @@ class Serializer:
         self._theirs = reviving.readable(serde)
         self._allowed = reviving.allowed_by(self._theirs) if self._theirs is not None else None
         self._revival = reviving.Revival({}, {})
+        self.way: object = serde
+        """What tells one way to read bytes from another, by its identity."""
 
     def as_of(self, revival: reviving.Revival) -> Serializer:
         """This serializer, for reading what names classes and fields as older code did.
 
         Only what LangGraph's serializer stored is read so; a user's own has its own way.
         """
+        if not revival.moved and not revival.fields:
+            return self
         reader = copy.copy(self)
-        reader._revival = revival
+        reader._revival = reader.way = revival
         return reader
 
     def dumps(self, value: Any, where: str, *, lossy: bool = False) -> Typed:

@@ -8,7 +8,6 @@ child on this branch consumed: another run's answer on the same head never leaks
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -212,9 +211,7 @@ def _collected(
         }
         if name in seeds:
             holder, seed = seeds[name]
-            value = reader.decoded(
-                holder, serializer, name, partial(reader.value, seed, serializer)
-            )
+            value = reader.written(holder, seed, holder.schema_version, serializer)
             entry["seed"] = reader.shape.value(place, name, value, holder.schema_version)
         out[name] = entry
     return out
@@ -243,8 +240,7 @@ def _on_branch(
         name = next(named, None)
         if name is None:
             continue
-        read = partial(reader.value, write, serializer)
-        value = reader.decoded(record, serializer, name, read)
+        value = reader.written(record, write, version, serializer)
         value = reader.shape.value(place, name, value, version)
         found.setdefault(name, []).append((task, name, value))
     return found

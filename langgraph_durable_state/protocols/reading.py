@@ -171,7 +171,7 @@ class Reader:
 
     def _items(self, chunk: Chunk, channel: Channel, serializer: Serializer) -> list[Any]:
         held = chunk.items
-        if held is not None and chunk.reader is serializer.serde:
+        if held is not None and chunk.reader is serializer.way:
             return copied(held)  # type: ignore[no-any-return]
         items = items_of(chunk, channel.shape, serializer)
         if self._keep:
@@ -179,8 +179,8 @@ class Reader:
                 fresh = copied(items)
             except TypeError:
                 return items
-            if chunk.reader is None or chunk.reader is serializer.serde:
-                chunk.items, chunk.reader = items, serializer.serde
+            if chunk.reader is None or chunk.reader is serializer.way:
+                chunk.items, chunk.reader = items, serializer.way
             return fresh  # type: ignore[no-any-return]
         return items
 
@@ -234,18 +234,26 @@ class Reader:
         place = record.place
         for version in (record.schema_version, *(batch.schema_version for batch in batches)):
             self.shape.check(place, record.id, version)
-        decode = partial(self.decoded, record, serializer)
-        body = decode(None, lambda: serializer.loads(record.body.tag, record.body.data))
-        metadata = decode(None, lambda: serializer.loads(record.metadata.tag, record.metadata.data))
-        values = {
-            c.name: decode(c.name, partial(self.value, c, serializer)) for c in record.channels
-        }
+        of = self.shape.reader(serializer, record.schema_version)
+        decode = partial(self.decoded, record, of)
+        body = decode(None, partial(of.loads, record.body.tag, record.body.data))
+        metadata = decode(None, partial(of.loads, record.metadata.tag, record.metadata.data))
+        values = {c.name: decode(c.name, partial(self.value, c, of)) for c in record.channels}
         writes = (
-            Write(task, path, name, decode(name, partial(self.value, write, serializer)), version)
+            Write(task, path, name, self.written(record, write, version, serializer), version)
             for version, path, task, name, write in by_version(batches)
         )
         checkpoint = {**body, "id": record.id, "channel_values": values}
         return Snapshot(place.ns, record.schema_version, checkpoint, metadata, tuple(writes))
+
+    def written(self, record: Record, write: Channel, version: int, serializer: Serializer) -> Any:
+        """The value of a verified write against a record, as code of a version stored it.
+
+        Raises:
+            EvolutionError: if the serializer cannot read it, or may not.
+        """
+        of = self.shape.reader(serializer, version)
+        return self.decoded(record, of, write.name, partial(self.value, write, of))
 
     def decoded(
         self,

@@ -12,10 +12,19 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from ..decisions.chunking import Channel
 from ..decisions.codec import Batch, Record
-from ..decisions.evolution.evolving import evolved, path_of, stored_name, touched, value_up
+from ..decisions.evolution.evolving import (
+    current_name,
+    evolved,
+    path_of,
+    stored_name,
+    touched,
+    value_up,
+)
 from ..decisions.evolution.operations import Operation, Renode
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.steps import StateSchema
+from ..decisions.reviving import Revival
+from ..decisions.serializing import Serializer
 from ..errors import EvolutionError
 from ..words import Place
 
@@ -30,6 +39,15 @@ class Shape:
     def __init__(self, schema: StateSchema | None = None) -> None:
         self.schema = schema
         self.version = schema.version if schema is not None else 0
+        self._revivals: dict[int, Revival] = {}
+
+    def reader(self, serializer: Serializer, version: int) -> Serializer:
+        """The serializer for what code of a version stored: classes may have other names now."""
+        if self.schema is None or version == self.version:
+            return serializer
+        if version not in self._revivals:
+            self._revivals[version] = self.schema.revival(version, self.version)
+        return serializer.as_of(self._revivals[version])
 
     def check(self, place: Place, id: str, version: int) -> None:
         """Refuses what newer code stored: this code cannot know what it means.
@@ -109,7 +127,9 @@ class Shape:
         Raises:
             EvolutionError: if it was made from others, or by a function.
         """
-        return self._renamed(channel, self.version, version, path_of(place.named))
+        if self.schema is None or version == self.version:
+            return channel
+        return stored_name(self.schema, channel, self.version, version, path_of(place.named))
 
     def name_today(self, place: Place, channel: str, version: int) -> str | None:
         """What a channel of a version is called today; None if there is none any more.
@@ -117,16 +137,10 @@ class Shape:
         Raises:
             EvolutionError: if others were made from it, or by a function.
         """
-        return self._renamed(channel, version, self.version, self._path(place, version))
-
-    def _path(self, place: Place, version: int) -> str:
-        path = path_of(place.named)
-        return path if self.schema is None else self.schema.path(path, self.version, version)
-
-    def _renamed(self, channel: str, from_: int, to: int, path: str) -> str | None:
-        if self.schema is None or from_ == to:
+        if self.schema is None or version == self.version:
             return channel
-        return stored_name(self.schema, channel, from_, to, path)
+        path = self.schema.path(path_of(place.named), self.version, version)
+        return current_name(self.schema, channel, version, self.version, path)
 
     def value(self, place: Place, channel: str, value: Any, version: int) -> Any:
         """A value of a channel of today, or of one write to it, that is of a version.

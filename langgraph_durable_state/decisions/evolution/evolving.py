@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import EvolutionError
 from . import settling, tasks
 from .naming import Gone
-from .reusing import stored_name, touched, value_up
+from .reusing import current_name, stored_name, touched, value_up
 from .settling import Settled
 from .shaping import Shape
 from .snapshot import Snapshot
@@ -17,6 +17,7 @@ from .tasks import Frame
 from .walking import Walk, gone_error, walk
 
 __all__ = [
+    "current_name",
     "evolved",
     "moved_interrupts",
     "moved_namespace",

@@ -76,6 +76,29 @@ def stored_name(schema: StateSchema, channel: str, from_: int, to: int, path: st
     return name
 
 
+def current_name(schema: StateSchema, channel: str, from_: int, to: int, path: str) -> str | None:
+    """What a channel of version `from_` is called at the newer version `to`; None if there is none
+    any more.
+
+    Args:
+        schema: the graph's.
+        channel: its name at version `from_`.
+        from_, to: the versions.
+        path: the graph's, in the names of version `from_`.
+
+    Raises:
+        EvolutionError: if several channels were made from it.
+    """
+    for stage in schema.stages(from_, to, path):
+        of = [each for each in stage.shapes if channel in each.sources]
+        if of and len(of[0].targets) > 1:
+            raise _untold(channel, stage)
+        if of and not of[0].targets:
+            return None
+        channel = of[0].targets[0] if of else channel
+    return channel
+
+
 def _before(stage: Stage, name: str) -> str | None:
     for each in stage.shapes:
         if name in each.targets:
