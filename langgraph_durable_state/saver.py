@@ -20,6 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .custody import Custody
 from .decisions.codec import Blobs, Compression
+from .decisions.evolution.snapshot import Snapshot
 from .decisions.evolution.steps import StateSchema
 from .decisions.keys import Numbers, thread_of
 from .decisions.redaction import Redaction, Screen
@@ -43,7 +44,7 @@ from .protocols.leases import Leases
 from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
-from .protocols.shaping import Shape
+from .protocols.shaping import shape_of
 from .protocols.shared import Known, Shared
 from .recovery import OnRecovery
 from .settings import (
@@ -161,6 +162,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             introduced.
         state_schema: the versions of the graph's state, and how each came from the one before: what
             older code stored is read in the shape that the graph has now. None for version 0.
+        dual_write: ``(n - 1, n)`` stores everything in the shape of the version before as well, as
+            long as workers with older code are at work; n is the schema's version.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -207,6 +210,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         clear_metadata: Sequence[str] = (),
         accept_plain: bool = False,
         state_schema: StateSchema | None = None,
+        dual_write: tuple[int, int] | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
@@ -253,7 +257,9 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         doubted: Lately[tuple[Place, str], bool] = Lately(_FILLED)
         told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)
         events = EventLog(observer)
-        shape = Shape(state_schema.checked() if state_schema is not None else None)
+        shape = shape_of(state_schema, dual_write)
+        outlines: Lately[tuple[Place, str], Snapshot] = Lately(_FILLED)
+        interrupts: Lately[str, str] = Lately(_FILLED)
         shared = Shared(
             blobs=blobs,
             numbers=Numbers(),
@@ -272,9 +278,11 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             leases=self._leases,
             clock=time.time,
             shape=shape,
+            outlines=outlines,
+            interrupts=interrupts,
             on_recovery=check_hook(on_recovery),
         )
-        caches = (heads, recent, filled, doubted, told)
+        caches = (heads, recent, filled, doubted, told, outlines, interrupts)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
         screen = Screen(redact, events.secret_seen if self._settings.detect_secrets else None)
         self._screen = None if screen.idle else screen

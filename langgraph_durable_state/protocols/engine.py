@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from ..decisions import codec, keys, projection
+from ..decisions import keys, projection
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
 from ..decisions.heads import Signed
@@ -439,7 +439,7 @@ class Engine:
 
 def _is_held(record: Record, found: Found) -> bool:
     """Whether a record of the head's digest is the head, and stored under the numbers it has."""
-    return record.id == found.head.id and codec.numbers_of(record.channels) == found.numbers
+    return record.id == found.head.id and record.numbers == found.numbers
 
 
 def _is_open(view: View) -> bool:

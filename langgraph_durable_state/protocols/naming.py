@@ -69,23 +69,41 @@ class Naming:
             return place
         outer = await self.place(serializer, _at(config, around))
         ids = config["configurable"].get("checkpoint_map") or {}
-        parent = await self._snapshot(serializer, outer, ids.get(around))
-        if parent is None or (parent.version == self._shape.version and outer.alias is None):
+        found = await self._found(outer, ids.get(around))
+        if found is None:
             return place
+        record = found[0]
+        if outer.alias is None and self._shape.is_alone(record):
+            return place
+        parent = self._reader.stored(*found, serializer)
         for ns in await self._durable.heads(place.thread):
             if _around(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
                 return replace(place, ns=ns, alias=place.ns)
-        return place
+        return self._beside(place, outer, parent)
+
+    def _beside(self, place: Place, outer: Place, parent: Snapshot) -> Place:
+        """Where what is new is stored: under the name that older code gives it, if that is at work
+        as well."""
+        schema, older = self._shape.schema, self._shape.beside
+        if older is None or schema is None:
+            return place
+        today = self._shape.today(outer, parent)
+        ns = moved_namespace(today, schema, older, place.ns, ns=outer.ns)
+        return place if ns == place.ns else replace(place, ns=ns, alias=place.ns)
 
     async def _kept(self, place: Place) -> Place:
         """Of a subgraph that keeps its state from run to run: no task's id is in its name."""
         former = self._shape.former(path_of(place.ns))
         names = [_renamed(place.ns, path) for path in former]
-        if not await self._is_there(place):
-            for ns in names:
-                found = replace(place, ns=ns, alias=place.ns)
-                if await self._is_there(found):
-                    return found
+        if await self._is_there(place):
+            return place
+        for ns in names:
+            found = replace(place, ns=ns, alias=place.ns)
+            if await self._is_there(found):
+                return found
+        if self._shape.beside is not None:
+            ns = _renamed(place.ns, self._shape.path(place, self._shape.beside))
+            return place if ns == place.ns else replace(place, ns=ns, alias=place.ns)
         return place
 
     async def _is_there(self, place: Place) -> bool:
@@ -102,15 +120,19 @@ class Naming:
         except EvolutionError:
             return None
 
-    async def _snapshot(
+    async def snapshot(
         self, serializer: Serializer, place: Place, id: str | None
     ) -> Snapshot | None:
+        """A stored checkpoint, the head if `id` is None, in the shape it was stored in."""
+        found = await self._found(place, id)
+        return self._reader.stored(*found, serializer) if found is not None else None
+
+    async def _found(self, place: Place, id: str | None) -> tuple[Record, list[Batch]] | None:
         found = await self._durable.read(place, id, b"", None)
         if found is None or found.row is None or not found.row.record:
             return None
         record = self._reader.record(place, found.row, found.chunks)
-        batches = self._reader.batches(place, found.writes, found.chunks)
-        return self._reader.stored(record, batches, serializer)
+        return record, self._reader.batches(place, found.writes, found.chunks)
 
     async def interrupts(
         self, serializer: Serializer, record: Record, batches: Sequence[Batch]
@@ -135,7 +157,7 @@ class Naming:
             if named is None:
                 continue
             place = Place(outer.thread, ns, named)
-            inner = await self._snapshot(serializer, place, None)
+            inner = await self.snapshot(serializer, place, None)
             if inner is not None:
                 out |= moved_interrupts(inner, schema, self._shape.version, ns=named)
                 out |= await self._below(serializer, place, inner)

@@ -226,12 +226,15 @@ class Reader:
         )
 
     def stored(self, record: Record, batches: Sequence[Batch], serializer: Serializer) -> Snapshot:
-        """A record, and the pending writes stored against it, in the shape they were stored in.
+        """A record, and the pending writes stored against it, in the newest shape that they were
+        stored in and that this code knows.
 
         Raises:
             EvolutionError: if this code cannot read it, or newer code stored it.
         """
-        place = record.place
+        place, ours = record.place, self.shape.version
+        record = record.known_to(ours)
+        batches = [batch.known_to(ours) for batch in batches]
         for version in (record.schema_version, *(batch.schema_version for batch in batches)):
             self.shape.check(place, record.id, version)
         of = self.shape.reader(serializer, record.schema_version)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
+from ..decisions import recovery
 from ..decisions.chunking import Channel
 from ..decisions.codec import Batch, Record
 from ..decisions.evolution.evolving import (
@@ -23,9 +24,10 @@ from ..decisions.evolution.evolving import (
 from ..decisions.evolution.operations import Operation, Renode
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.steps import StateSchema
+from ..decisions.recovery import Version
 from ..decisions.reviving import Revival
 from ..decisions.serializing import Serializer
-from ..errors import EvolutionError
+from ..errors import EvolutionError, UsageError
 from ..words import Place
 
 
@@ -34,10 +36,12 @@ class Shape:
 
     Args:
         schema: what the user declared; None for a state that has no versions, which is version 0.
+        beside: an older version in whose shape all is stored as well; None for none.
     """
 
-    def __init__(self, schema: StateSchema | None = None) -> None:
+    def __init__(self, schema: StateSchema | None = None, beside: int | None = None) -> None:
         self.schema = schema
+        self.beside = beside
         self.version = schema.version if schema is not None else 0
         self._revivals: dict[int, Revival] = {}
 
@@ -58,10 +62,19 @@ class Shape:
         if version > self.version:
             raise newer(place, id, version, self.version)
 
-    def fits(self, record: Record, batches: Iterable[Batch]) -> bool:
+    def fits(self, record: Record, batches: Sequence[Batch]) -> bool:
         """Whether a checkpoint, and the writes that wait on it, are in today's shape."""
-        versions = {record.schema_version, *(batch.schema_version for batch in batches)}
+        if record.schema_version == self.version and not batches:
+            return True
+        versions = {batch.known_to(self.version).schema_version for batch in batches}
+        versions.add(record.known_to(self.version).schema_version)
         return versions == {self.version}
+
+    def is_alone(self, record: Record) -> bool:
+        """Whether a checkpoint was stored while no code of another version was at work."""
+        return (
+            self.beside is None and record.other is None and self.version == record.schema_version
+        )
 
     @cached_property
     def renames(self) -> bool:
@@ -95,6 +108,11 @@ class Shape:
                 yield before
             last = before
 
+    def version_of(self, record: Record) -> Version:
+        """How the version of a stored checkpoint, in the form that this code reads, is to be
+        taken."""
+        return recovery.version_of(record.known_to(self.version).schema_version, self.version)
+
     def today(
         self, place: Place, snapshot: Snapshot, interrupts: Mapping[str, str] = MappingProxyType({})
     ) -> Snapshot:
@@ -112,14 +130,36 @@ class Shape:
         made = evolved(snapshot, self.schema, self.version, place.named, interrupts)
         return replace(made, writes=tuple(sorted(made.writes, key=_order)))
 
-    def unchanged(self, record: Record) -> Mapping[str, Channel]:
-        """The channels of a stored checkpoint whose bytes are those of today's shape."""
+    def before(
+        self, place: Place, snapshot: Snapshot, interrupts: Mapping[str, str] = MappingProxyType({})
+    ) -> Snapshot:
+        """A checkpoint of today in the shape that is stored beside it.
+
+        Raises:
+            EvolutionError: if a step cannot be taken back.
+        """
+        assert self.schema is not None
+        assert self.beside is not None
+        return evolved(snapshot, self.schema, self.beside, place.ns, interrupts)
+
+    def unchanged(self, record: Record, version: int | None = None) -> Mapping[str, Channel]:
+        """The channels of a stored checkpoint whose bytes are those of a version's shape, today's
+        if none is given."""
+        to = self.version if version is None else version
+        record = record.known_to(to)
         found = record.by_name()
-        if self.schema is None or record.schema_version == self.version:
+        if self.schema is None or record.schema_version == to:
             return found
-        path = path_of(record.place.named)
-        of = touched(self.schema, record.schema_version, self.version, path)
+        if record.schema_version > to:
+            return {}
+        path = self.path(record.place, to)
+        of = touched(self.schema, record.schema_version, to, path)
         return {} if of is None else {n: c for n, c in found.items() if n not in of}
+
+    def path(self, place: Place, version: int) -> str:
+        """A graph's path in the names of a version."""
+        path = path_of(place.named)
+        return path if self.schema is None else self.schema.path(path, self.version, version)
 
     def name_of(self, place: Place, channel: str, version: int) -> str | None:
         """What a channel of today was called in a version; None if it was not there.
@@ -139,7 +179,7 @@ class Shape:
         """
         if self.schema is None or version == self.version:
             return channel
-        path = self.schema.path(path_of(place.named), self.version, version)
+        path = self.path(place, version)
         return current_name(self.schema, channel, version, self.version, path)
 
     def value(self, place: Place, channel: str, value: Any, version: int) -> Any:
@@ -151,6 +191,29 @@ class Shape:
         if self.schema is None or version == self.version:
             return value
         return value_up(self.schema, channel, value, version, self.version, path_of(place.named))
+
+
+def shape_of(schema: StateSchema | None, dual_write: tuple[int, int] | None) -> Shape:
+    """The shape that a saver's arguments tell of.
+
+    Raises:
+        UsageError: if a step is missing, or one between the versions to write has no way back.
+    """
+    if schema is not None and not isinstance(schema, StateSchema):
+        raise UsageError(f"state_schema must be a StateSchema, not {schema!r}")
+    checked = schema.checked() if schema is not None else None
+    if dual_write is None:
+        return Shape(checked)
+    version = checked.version if checked is not None else 0
+    if checked is None or tuple(dual_write) != (version - 1, version):
+        raise UsageError(
+            f"dual_write={dual_write!r}: use ({version - 1}, {version}), the version before the "
+            "schema's and its own"
+        )
+    one_way = [each for each in checked.operations(version - 1) if not each.reversible]
+    if one_way:
+        raise UsageError(f"dual_write: there is no way back for {one_way[0]!r}")
+    return Shape(checked, version - 1)
 
 
 def _order(write: Write) -> tuple[str, str, int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..decisions import digest, keys
 from ..decisions.codec import Record
+from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.serializing import Serializer
 from ..errors import (
     ConflictError,
@@ -56,6 +57,7 @@ from .drafting import (
     request,
     same,
 )
+from .dual_write import DualWrite
 from .leasing import fence_of, lose
 from .naming import Naming
 from .reading import config_of
@@ -100,6 +102,7 @@ class Writer:
     ) -> None:
         self._shared = shared
         self._naming = naming
+        self._dual = DualWrite(shared.reader, shared.outlines, shared.interrupts)
         self._vault = vault
         self._anchors = anchors
         self._policy = shared.policy
@@ -156,6 +159,7 @@ class Writer:
             self._shared.blobs,
             seal,
             self._shared.shape,
+            self._dual,
             hot,
         ).under(fence)
         if position.run is not None and position.run.apart:
@@ -472,7 +476,11 @@ class Writer:
             # What the caller does to them meanwhile changes nothing.
             writes = [(name, serializer.copied(value, name)) for name, value in writes]
             seal = await self._vault.seal(place.thread, near)
-        under = self._shared.numbers, seal, self._shared.shape.version
+        outline = None
+        if self._dual.on and (outline := self._dual.outline(place, id)) is None:
+            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            outline = await self._outline(serializer, place, id)
+        under = self._shared.numbers, seal, self._shared.shape.version, self._dual, outline
         made = draft_writes(place, id, writes, task_id, task_path, serializer, *under)
         run = self._shared.register.of_writes(config, place, id)
         made = replace(made, fence=fence_of(self._shared.leases, place.thread, run))
@@ -487,6 +495,14 @@ class Writer:
         chunks = [] if repeated or hot else made.ordinary_chunks(item.rows)
         self._shared.register.wrote(run, place, id, digests, chunks)
         self._shared.heads.wrote(place, id, made.batches)
+
+    async def _outline(self, serializer: Serializer, place: Place, id: str) -> Snapshot | None:
+        """A checkpoint that another process has put, in today's shape."""
+        named = partial(self._naming.snapshot, serializer, place, id)
+        found = await self._vault.reading(place.thread, named)
+        if found is None:
+            return None
+        return self._dual.note(place, self._shared.shape.today(place, found))
 
     def _near(self, config: Mapping[str, Any], place: Place, id: str) -> Record | None:
         """A record of the thread that this process knows: the owner is its."""

@@ -36,6 +36,10 @@ class Reshape:
     at: str = ""
     same: bool = False
 
+    @property
+    def reversible(self) -> bool:
+        return self.down is not None
+
     def inverse(self) -> Reshape:
         return replace(self, sources=self.targets, targets=self.sources, up=self.down, down=self.up)
 
@@ -49,6 +53,10 @@ class Renode:
     at: str = ""
     gone: bool = False
 
+    @property
+    def reversible(self) -> bool:
+        return not self.gone
+
 
 @dataclass(frozen=True, slots=True)
 class Reclass:
@@ -58,6 +66,8 @@ class Reclass:
     new: Name
     fields: tuple[tuple[str, str], ...] = ()
     at: str = ""
+
+    reversible = True
 
     def inverse(self) -> Reclass:
         fields = tuple((new, old) for old, new in self.fields)
@@ -79,6 +89,10 @@ class Free:
     updates: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     channels: frozenset[str] | None = None
     at: str = ""
+
+    @property
+    def reversible(self) -> bool:
+        return self.down is not None
 
     def inverse(self) -> Free:
         return Free(self.down, self.up, None, self.channels, self.at)

@@ -161,8 +161,7 @@ class StateSchema:
         before = self._path_down(version, path)
         operations = [each for each in self._steps[version] if fnmatchcase(before, each.at)]
         for each in operations:
-            lost = isinstance(each, Renode) and each.gone
-            if lost or (isinstance(each, Reshape | Free) and each.down is None):
+            if not each.reversible:
                 raise EvolutionError(
                     f"No way back from version {version + 1} of graph {self.graph!r} was declared"
                 )
