@@ -70,12 +70,6 @@ class Shape:
         versions.add(record.known_to(self.version).schema_version)
         return versions == {self.version}
 
-    def is_alone(self, record: Record) -> bool:
-        """Whether a checkpoint was stored while no code of another version was at work."""
-        return (
-            self.beside is None and record.other is None and self.version == record.schema_version
-        )
-
     @cached_property
     def renames(self) -> bool:
         """Whether a node was ever called something else: then its tasks, and the namespaces of

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..decisions import digest, keys
 from ..decisions.codec import Record
-from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.serializing import Serializer
 from ..errors import (
     ConflictError,
@@ -86,6 +85,7 @@ class Writer:
         vault: has the keys that it is stored with.
         anchors: have heads signed and witnessed.
         naming: finds namespaces under their former names.
+        dual: makes second forms.
     """
 
     def __init__(
@@ -99,10 +99,11 @@ class Writer:
         vault: Vault,
         anchors: Anchors,
         naming: Naming,
+        dual: DualWrite,
     ) -> None:
         self._shared = shared
         self._naming = naming
-        self._dual = DualWrite(shared.reader, shared.outlines, shared.interrupts)
+        self._dual = dual
         self._vault = vault
         self._anchors = anchors
         self._policy = shared.policy
@@ -479,7 +480,7 @@ class Writer:
         outline = None
         if self._dual.on and (outline := self._dual.outline(place, id)) is None:
             writes = [(name, serializer.copied(value, name)) for name, value in writes]
-            outline = await self._outline(serializer, place, id)
+            outline = await self._naming.outline(serializer, place, id)
         under = self._shared.numbers, seal, self._shared.shape.version, self._dual, outline
         made = draft_writes(place, id, writes, task_id, task_path, serializer, *under)
         run = self._shared.register.of_writes(config, place, id)
@@ -495,14 +496,6 @@ class Writer:
         chunks = [] if repeated or hot else made.ordinary_chunks(item.rows)
         self._shared.register.wrote(run, place, id, digests, chunks)
         self._shared.heads.wrote(place, id, made.batches)
-
-    async def _outline(self, serializer: Serializer, place: Place, id: str) -> Snapshot | None:
-        """A checkpoint that another process has put, in today's shape."""
-        named = partial(self._naming.snapshot, serializer, place, id)
-        found = await self._vault.reading(place.thread, named)
-        if found is None:
-            return None
-        return self._dual.note(place, self._shared.shape.today(place, found))
 
     def _near(self, config: Mapping[str, Any], place: Place, id: str) -> Record | None:
         """A record of the thread that this process knows: the owner is its."""
