@@ -106,7 +106,7 @@ def chains(draw: Draw, kinds: str) -> tuple[Operation, ...]:
     """Up to six operations, each about names that there are then, and names that are free."""
     channels, nodes = set(CHANNELS[:3]), set(NODES[:3])
     made: list[Operation] = []
-    for kind in draw(st.lists(st.sampled_from(kinds.split()), max_size=6)):
+    for kind in draw(st.lists(st.sampled_from(kinds.split()), min_size=1, max_size=6)):
         free = sorted(set(CHANNELS) - channels)
         held, ran = sorted(channels), sorted(nodes)
         if kind == "node":
