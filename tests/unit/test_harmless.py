@@ -24,7 +24,8 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from langgraph_durable_state.evolution import SchemaReport, StateSchema
+from langgraph_durable_state.evolution import SchemaReport, StateSchema, drop_channel
+from tests.moving import moved
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
@@ -318,3 +319,58 @@ def test_a_graph_in_a_node(was: Any, now: Any, change: str | None, again: list[s
     RAN.clear()
     graph.invoke(Command(resume="yes"), THREAD)
     assert again == RAN
+
+
+def test_a_new_edge_that_waits_makes_another_task_of_its_end() -> None:
+    """What its end had done is forgotten, and done again."""
+    runs: list[str] = []
+
+    def once(_: Any) -> Any:
+        runs.append("c")
+
+    def fail(_: Any) -> Any:
+        raise RuntimeError("no")
+
+    nodes = {"a": say("a"), "b": fail, "c": once}
+    edges = [(START, "a"), ("a", "b"), ("a", "c")]
+    saver = InMemorySaver()
+    for more in ([], [], [(["a", "b"], "c")]):
+        graph = Code(state(), nodes, [*edges, *more], before="").compiled(saver)
+        with pytest.raises(RuntimeError):
+            graph.invoke(None if runs else {"seen": []}, THREAD)
+    assert runs == ["c", "c"]
+
+
+def test_another_reducer_of_a_delta_channel_makes_what_was_stored_anew() -> None:
+    """From the updates, which are what is stored."""
+
+    def reverse(held: list[Any], batches: Iterable[list[Any]]) -> list[Any]:
+        return [0, *folded(held, batches)]
+
+    other = Annotated[list[Any], DeltaChannel(reverse)]
+    report, graph = changed(with_y(KINDS["DeltaChannel"]), with_y(other))
+    assert not report.ok
+    assert graph.get_state(THREAD).values["y"] == [0, 1]
+
+
+def test_another_reducer_takes_up_what_comes() -> None:
+    """What was stored is as it was."""
+
+    def join(held: list[Any], new: list[Any]) -> list[Any]:
+        return [*held, "and", *new]
+
+    report, graph = changed(
+        with_y(KINDS["BinaryOperatorAggregate"]), with_y(Annotated[list[Any], join])
+    )
+    assert report.ok
+    assert graph.invoke(None, THREAD)["y"] == [1]
+
+
+def test_the_step_for_an_edge_that_is_gone() -> None:
+    """With it the run goes on."""
+    saver = InMemorySaver()
+    Code(state(), ABC, JOINED).compiled(saver).invoke({"seen": []}, THREAD)
+    schema = StateSchema(1)
+    schema.step(0, drop_channel("join:a+b:c"))
+    graph = Code(state(), ABC, PLAIN).compiled(moved(saver, schema))
+    assert graph.invoke(None, THREAD)["seen"] == ["a", "b", "c"]
