@@ -226,7 +226,14 @@ def test_what_is_no_compiled_graph_is_refused(thing: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": 1}', '{"format": 1, "graph": 1, "version": 1, "shapes": {}}'],
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": 1}',
+        '{"format": 1, "graph": 1, "version": 1, "shapes": {"": {}}}',
+        '{"format": 1, "graph": "g", "version": 1, "shapes": {}}',
+    ],
 )
 def test_what_is_no_fingerprint_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="this is no fingerprint"):

@@ -130,7 +130,8 @@ def fingerprint_of(text: str) -> Fingerprint:
         return Fingerprint(
             _sure(told["graph"], str),
             _sure(told["version"], int),
-            {path: _shape(shape) for path, shape in told["shapes"].items()},
+            {"": _shape(told["shapes"].pop(""))}
+            | {path: _shape(shape) for path, shape in told["shapes"].items()},
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, UsageError):
