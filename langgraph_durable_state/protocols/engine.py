@@ -405,7 +405,9 @@ class Engine:
                 continue
             ids = await self._naming.interrupts(serializer, record, batches)
             out.append(
-                self._reader.tuple_of(record, batches, serializer, None, False, interrupts=ids)
+                self._reader.tuple_of(
+                    record, batches, serializer, None, False, interrupts=ids, past=True
+                )
             )
             seen.append((record, row.digest, found))
         if self._shared.blobs.keys.signs:
