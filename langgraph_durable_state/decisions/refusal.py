@@ -16,7 +16,30 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from ..errors import ValueRefusedError
+from .parts import named_parts
+
 _PLAIN = (str, int, float, bytes, bytearray, list, dict, tuple)
+
+
+DEEPEST = 254
+"""Levels that ormsgpack packs; within objects of classes about as many."""
+
+
+def too_deep(where: str) -> ValueRefusedError:
+    """The error of a value that is nested too deeply to be stored."""
+    reason = "it holds itself, or is nested too deeply: some 250 levels can be stored"
+    return ValueRefusedError(where, reason)
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether a value has more levels than can be stored."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = list({id(part): part for each in level for _, part in named_parts(each)}.values())
+        if not level:
+            return False
+    return True
 
 
 def difference(before: Any, after: Any, path: str = "") -> tuple[str, str] | None:
