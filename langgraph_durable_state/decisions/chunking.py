@@ -180,7 +180,7 @@ class Weaver:
     ) -> tuple[Any, ScreenedItems | None]:
         """A value to be stored: its items, to be screened where they are new, or what it became."""
         paired = type(value) is dict
-        if type(value) is list or (paired and screen.entrywise and _texts(value)):
+        if type(value) is list or (paired and screen.entrywise(name, value)):
             values = list(value.items()) if paired else value
             encode = partial(self._item, shape="map" if paired else "array", where=where)
             stored = _stored_prints(base, paired, self._serializer)

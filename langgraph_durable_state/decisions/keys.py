@@ -18,6 +18,9 @@ from uuid import UUID
 from ..errors import UsageError
 from ..words import Place, Thread
 
+IDS = ("thread_id", "tenant_id", "user_id", "session_id")
+"""What names a thread and its owners in a config."""
+
 MAX_ID_BYTES = 255
 """Checkpoint and task ids; LangGraph's are 36. Bounded because they are index keys."""
 
