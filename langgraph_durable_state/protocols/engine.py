@@ -34,7 +34,7 @@ from .drafting import (
 )
 from .finding import Candidate
 from .links import Links
-from .reading import corrupt, united
+from .reading import asked_for, corrupt, united
 from .recovering import Examined, Recovery, newer
 from .runs import Run
 from .settling import Settler
@@ -99,7 +99,12 @@ class Engine:
         self, serializer: Serializer, config: Mapping[str, Any]
     ) -> CheckpointTuple | None:
         place = keys.place_of(config)
-        id = keys.checkpoint_id_of(config)
+        found = await self._get(serializer, place, keys.checkpoint_id_of(config))
+        return None if found is None else asked_for(found, place.thread)
+
+    async def _get(
+        self, serializer: Serializer, place: Place, id: str | None
+    ) -> CheckpointTuple | None:
         if id is not None:
             read = partial(self._get_one, serializer, place, id)
         else:
