@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..decisions import digest, keys
+from ..decisions import arguments, digest, keys
 from ..decisions.codec import Record
 from ..decisions.digest import Seal
 from ..decisions.serializing import Serializer
@@ -454,6 +454,8 @@ class Writer:
     ) -> None:
         place = keys.place_of(config)
         id = keys.checkpoint_id_of(config)
+        writes = arguments.writes(writes)
+        keys.storable_id("task_id", task_id)
         if id is None:
             raise UsageError('put_writes needs config["configurable"]["checkpoint_id"]')
         if not writes:
