@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from langgraph_durable_state import DurableSaver, UsageError
+from langgraph_durable_state import CorruptionError, DurableSaver, KeyMissingError, UsageError
 from langgraph_durable_state.key_sources import keys_of
+from langgraph_durable_state.testing import World, memory_saver
+from tests.contract.superstep import config, superstep
 
 KEY = bytes(range(200, 232))
 SECRET = "hunter2"
@@ -114,3 +116,32 @@ def test_metadata_keys_that_are_none_are_refused(given: Any, key: Any) -> None:
     """With and without a key that they are of use with."""
     with pytest.raises(UsageError, match="clear_metadata"):
         DurableSaver("", encryption_key=key, clear_metadata=given)
+
+
+@pytest.mark.parametrize("policy", ["write_through", "write_behind"])
+@pytest.mark.parametrize("setting", ["integrity_key", "encryption_key"])
+def test_a_key_is_introduced_in_the_order_that_is_documented(setting: str, policy: str) -> None:
+    """What was stored without one says what would believe it; whoever has no key yet cannot read
+    what is under it; when all was brought under it, nothing without is left."""
+    world = World()
+
+    def saver(**options: Any) -> DurableSaver:
+        return memory_saver(world, write_policy=policy, hot_reads="always", **options)
+
+    keyed = {setting: KEY}
+    old = saver()
+    old.put(*superstep(old, None, "1", {"c": "x" * 900}))
+    old.close()
+    with pytest.raises(CorruptionError, match="accept_plain=True"):
+        saver(**keyed).get_tuple(config())
+    assert "accept_plain=True" in str(saver(**keyed).recover(config()).error)
+    new = saver(accept_plain=True, **keyed)
+    new.put(*superstep(new, new.get_tuple(config()), "2", {"c": "y" * 900}))
+    with pytest.raises(KeyMissingError):
+        saver().get_tuple(config())
+    new.flush()
+    assert not saver(**keyed).verify().clean
+    assert new.rekey().rewritten == 1
+    last = saver(on_corrupt="raise", **keyed)
+    assert last.verify().clean
+    assert [found.checkpoint["channel_values"]["c"][0] for found in last.list(config())] == [*"yx"]
