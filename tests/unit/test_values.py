@@ -24,6 +24,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 
 from langgraph_durable_state import Redact, ValueRefusedError
+from langgraph_durable_state.decisions.blobs import unreadable
 from langgraph_durable_state.decisions.escape import escape_text, unescape_text
 from langgraph_durable_state.decisions.serializing import Serializer, plain
 from langgraph_durable_state.testing import memory_saver
@@ -424,3 +425,35 @@ def test_as_deep_as_can_be_stored_comes_back(kind: str) -> None:
         assert found is not None
         back = found.checkpoint["channel_values"]["c"]
         assert repr(back) == repr(value if kind != "tuple" else nested(levels, WRAPS["list"]))
+
+
+# -- in the caller's words --------------------------------------------------------------------
+
+
+ID = uuid.UUID(int=1)
+REASONS: list[tuple[Any, str]] = [
+    (object(), "object cannot be serialized"),
+    (fractions.Fraction(1, 2), "Fraction cannot be serialized"),
+    (np.float64(1), "float64 cannot be serialized"),
+    (2**64, "int cannot be serialized: Integer exceeds 64-bit range"),
+    ({object: 1}, "dict cannot be serialized: one of its keys cannot be"),
+    ({ID: 1}, f"the key {ID!r} would come back as '{ID}'"),
+    ({Colour.RED: 1}, "the key <Colour.RED: 'red'> would come back as 'red'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "reason"), REASONS, ids=lambda v: type(v).__name__)
+def test_a_reason_speaks_of_the_value(value: Any, reason: str) -> None:
+    """Not of what the serializer is made of."""
+    saver = memory_saver()
+    with pytest.raises(ValueRefusedError) as refused:
+        saver.put(*superstep(saver, None, "1", {"c": [value]}))
+    assert refused.value.reason.partition(" (")[0] == reason
+
+
+def test_what_cannot_be_taken_apart_is_told_without_the_code_that_met_it() -> None:
+    """What speaks of the bytes is told."""
+    errors = TypeError("'NoneType' object is not iterable"), KeyError("x"), ValueError("cut")
+    told = [unreadable(None, "the record", error).detail for error in errors]
+    form = "the record cannot be read (it has another form than what is written)"
+    assert told == [form, form, "the record cannot be read (cut)"]
