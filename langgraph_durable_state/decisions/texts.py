@@ -120,12 +120,14 @@ def _array(array: Any, sub: Sub) -> Any:
 
 def text_of(value: Any) -> str | None:
     """The text that a value is stored as; None if it is none."""
-    if isinstance(value, (str, PurePath, *_FIXED)):
+    if isinstance(value, str):
+        return str.__str__(value)  # a subclass may show something else than is stored
+    if isinstance(value, (PurePath, *_FIXED)):
         return str(value)
     if isinstance(value, BaseException):
         return repr(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _decoded(bytes(value))
+        return _decoded(memoryview(value).tobytes())
     if isinstance(value, re.Pattern):
         return text_of(value.pattern)
     return None

@@ -56,6 +56,15 @@ class Old(pydantic.v1.BaseModel):
     ssn: str
 
 
+class Shy(str):
+    """Shows nothing of what is stored of it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "***"
+
+
 class Colour(enum.StrEnum):
     RED = S
     BLUE = "blue"
@@ -103,7 +112,10 @@ ANYWHERE: list[tuple[Any, Any]] = [
     (Command(goto=["n", Send("n", S)]), Command(goto=["n", Send("n", X)])),
     (Command(resume={"i": S}), Command(resume={"i": X})),
     (ValueError(f"no {S}"), f"ValueError('no {X}')"),
+    (Shy(S), X),
+    (Shy("x" + S), "x" + X),
     (memoryview(S.encode()), X.encode()),
+    (memoryview(bytes(c for d in S.encode() for c in (d, 0)))[::2], X.encode()),
     (re.compile(f"^{S}$", re.I), re.compile(f"^{X}$", re.I)),
     (re.compile(S.encode()), re.compile(X.encode())),
     (Old(ssn=S), Old(ssn=X)),
