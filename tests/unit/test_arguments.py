@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from langgraph_durable_state import DurableSaver, UsageError
+from langgraph_durable_state import (
+    DurableSaver,
+    UsageError,
+    arerun_on_conflict,
+    rerun_on_conflict,
+)
 from langgraph_durable_state.testing import memory_saver
 from tests.contract.superstep import config, superstep
 
@@ -154,3 +159,15 @@ def test_a_schema_that_is_none_is_a_usage_error(schema: Any) -> None:
         DurableSaver.ddl(schema)
     with pytest.raises(UsageError, match="schema"):
         DurableSaver("", schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("call", "options"),
+    [(5, {}), (None, {}), *((dict, {"tries": bad}) for bad in (0, -1, "3", None, 1.5, True))],
+)
+def test_what_cannot_be_called_again_is_a_usage_error(call: Any, options: Any) -> None:
+    """Before it is called."""
+    with pytest.raises(UsageError):
+        rerun_on_conflict(call, **options)
+    with pytest.raises(UsageError):
+        asyncio.run(arerun_on_conflict(call, **options))
