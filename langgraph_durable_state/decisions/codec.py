@@ -20,6 +20,7 @@ from .blobs import Blobs as Blobs
 from .blobs import Compression as Compression
 from .blobs import Unpacked
 from .blobs import Unsound as Unsound
+from .blobs import unreadable as unreadable
 from .chunking import Channel, Shape
 from .digest import PLAIN, Seal
 from .keys import decoded, encoded
@@ -211,7 +212,7 @@ def _parts(unpacked: Unpacked) -> tuple[Any, ...]:
         parts = ormsgpack.unpackb(unpacked.data)
         known = int(parts[0]) if isinstance(parts, list) and len(parts) >= 8 else 0
     except (ValueError, TypeError, IndexError) as error:
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
     if known > RECORD_FORMAT:
         raise EvolutionError(f"record format {known} was written by a newer version")
     if len(parts) != {1: 8, 2: 9}.get(known):
@@ -249,7 +250,7 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
         )
         actual = record.digest()
     except DAMAGE as error:
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
     if actual != row.digest:
         raise Unsound(None, "the record's digest does not match its content")
     return record
@@ -279,7 +280,7 @@ def channels_present(row: RecordRow, blobs: Blobs) -> dict[str, tuple[int, ...]]
             out[decoded(entry[0])] = row.numbers[at : at + n]
             at += n
     except DAMAGE as error:
-        raise Unsound(None, f"the manifest cannot be read ({error})") from error
+        raise unreadable(None, "the manifest", error) from error
     return out
 
 
@@ -337,7 +338,7 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
         entries = ormsgpack.unpackb(content)
         writes = _channels(entries, lambda _: None, row.numbers, chunks)
     except DAMAGE as error:
-        raise Unsound(None, f"writes of task {row.task} cannot be read ({error})") from error
+        raise unreadable(None, f"writes of task {row.task}", error) from error
     chunk_digests = [p.chunk.digest for write in writes for p in write.pieces]
     mark = seal.of_write(
         place, row.id, row.task, row.path, slot_name(row.slot), content, chunk_digests

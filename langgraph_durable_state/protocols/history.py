@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..decisions import codec
 from ..decisions.chunking import Channel
-from ..decisions.codec import Blobs, Record, Unsound
+from ..decisions.codec import Blobs, Record, Unsound, unreadable
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..ports import Durable
@@ -77,7 +77,7 @@ def _written(row: RecordRow, blobs: Blobs, serializer: Serializer) -> set[str]:
         body = serializer.loads(*codec.record_parts(row, blobs)[3])
         return set(body.get("channel_versions") or {})
     except (Unsound, ValueError, TypeError, AttributeError) as error:
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
 
 
 async def replay(
