@@ -368,6 +368,23 @@ def config_of(place: Place, id: str, run: Run | None) -> Any:
     return {"configurable": named | owners(thread)}
 
 
+def asked_for(found: CheckpointTuple, thread: Thread) -> CheckpointTuple:
+    """What was found, for the user and session that the asker named: what this process keeps may
+    have been read for another, in whose name a run would go on."""
+
+    def named(config: Any) -> Any:
+        kept = {k: v for k, v in config["configurable"].items() if k in _PLACE}
+        return {"configurable": kept | owners(thread)}
+
+    before = found.parent_config
+    return found._replace(
+        config=named(found.config), parent_config=named(before) if before is not None else None
+    )
+
+
+_PLACE = ("thread_id", "checkpoint_ns", "checkpoint_id")
+
+
 def owners(thread: Thread) -> dict[str, str]:
     """The optional ids of a thread that configs carry on."""
     named = {"tenant_id": thread.tenant, "user_id": thread.user, "session_id": thread.session}
