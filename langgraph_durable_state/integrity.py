@@ -72,7 +72,8 @@ class Integrity:
 
         Raises:
             ConflictError: if the thread has moved since.
-            UsageError: if the report is not of a head, or has no sound checkpoint.
+            UsageError: if the report is not of a head, or has no sound checkpoint, or the head is
+                the last sound one itself and still refused: this code cannot read it, for one.
             UnavailableError: if Postgres cannot be reached, or Redis where it may be ahead.
         """
         return run(self._fork_blocking(report))
@@ -86,9 +87,15 @@ class Integrity:
 
     async def _fork(self, driver: Driver, report: RecoveryReport) -> RunnableConfig:
         to, known, sound = report.last_sound, report._head, report._sound
+        why = f" Reading it is refused: {report.error}" if report.error else ""
         if to is None or known is None or sound is None:
             raise UsageError(
-                "fork_from needs what recover() said of a head with a sound checkpoint"
+                f"fork_from needs what recover() said of a head with a sound checkpoint.{why}"
+            )
+        if report.decision == "refuse" and known == sound:
+            raise UsageError(
+                f"there is nothing to go back to: the head, checkpoint {to}, is itself the last"
+                f" sound one.{why}"
             )
         place = Place(keys.named(report.tenant, report.thread), report.namespace)
         if known != sound:

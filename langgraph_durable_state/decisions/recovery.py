@@ -47,6 +47,7 @@ class Ancestor(Enum):
     """Whether an earlier checkpoint is sound, with all that it needs."""
 
     SOUND = "yes"
+    FOREIGN = "yes, but not for this code"
     NONE = "no"
 
 
@@ -174,6 +175,15 @@ RULES: tuple[Rule, ...] = (
         Elsewhere.BAD,
         Asked.FALL_BACK,
         Ancestor.SOUND,
+    ),
+    _rule(
+        _D.REFUSE,
+        "`EvolutionError`: what can be read is older still",
+        *_KNOWN,
+        State.DAMAGED,
+        Elsewhere.BAD,
+        Asked.FALL_BACK,
+        Ancestor.FOREIGN,
     ),
     _rule(
         _D.REFUSE,

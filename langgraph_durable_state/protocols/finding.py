@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from langgraph.checkpoint.base import CheckpointTuple
@@ -14,7 +15,13 @@ from ..decisions.codec import Batch, Record, Unsound
 from ..decisions.keyring import KeyNeeded
 from ..decisions.recovery import Elsewhere
 from ..decisions.serializing import Serializer
-from ..errors import CorruptionError, DurableStateError, EvolutionError, UnavailableError
+from ..errors import (
+    CorruptionError,
+    DurableStateError,
+    EvolutionError,
+    KeyMissingError,
+    UnavailableError,
+)
 from ..ports import Durable, Outbox
 from ..recovery import Damage
 from ..words import (
@@ -360,38 +367,49 @@ class Finder:
                 return None
             listing = replace(listing, after=(place.thread.key, place.ns, page.rows[-1][1].seq))
 
-    async def sound(
+    async def proven(
         self, serializer: Serializer, place: Place, target: Target
-    ) -> tuple[Candidate, tuple[Damage, ...]]:
-        """A checkpoint as it can be served, and damaged writes that it has to do without.
+    ) -> tuple[Record, Writes]:
+        """A checkpoint that is as it was written, with all that it needs, whether or not this code
+        can decode it; and its sound writes.
 
         Raises:
-            CorruptionError, EvolutionError: if it or what its DeltaChannels replay cannot be read.
+            CorruptionError: if it, or what its DeltaChannels replay, is not.
+            EvolutionError: if this code cannot tell.
         """
         if target.record is None:
             raise target.foreign or corrupt(place, target.id, Unsound(target.channel, target.why))
         writes = await self.writes(place, target, None)
-        made = self.candidate(serializer, target.record, target.digest, writes, target.tier)
-        await self.replayable(serializer, place, made)
-        return made, writes.damage
+        try:
+            await self.replayable(serializer, place, target.record)
+        except KeyMissingError:
+            raise
+        except EvolutionError:
+            pass  # its digests were right
+        return target.record, writes
 
-    async def replayable(self, serializer: Serializer, place: Place, made: Candidate) -> None:
+    async def replayable(self, serializer: Serializer, place: Place, record: Record) -> None:
         """Reads what the DeltaChannels of a checkpoint are made from.
 
         Raises:
             CorruptionError, EvolutionError: if that cannot be read.
         """
-        channels = replayed(made.record, made.seen)
+        channels = self._replayed(serializer, record)
         if channels:
             blobs = self._shared.blobs
-            args = (self._durable, self._reader, blobs, serializer, place, made.record.id)
+            args = (self._durable, self._reader, blobs, serializer, place, record.id)
             await history.replay(*args, sorted(channels))
 
-
-def replayed(record: Record, seen: CheckpointTuple) -> set[str]:
-    """The channels of a checkpoint that are made from its ancestors."""
-    versions = seen.checkpoint.get("channel_versions") or {}
-    return retention.replayed_channels(dict(seen.metadata), versions, record.by_name())
+    def _replayed(self, serializer: Serializer, record: Record) -> set[str]:
+        """The channels of a checkpoint that are made from its ancestors."""
+        body, metadata = (
+            self._reader.decoded(
+                record, serializer, None, partial(serializer.loads, typed.tag, typed.data)
+            )
+            for typed in (record.body, record.metadata)
+        )
+        versions = body.get("channel_versions") or {}
+        return retention.replayed_channels(metadata, versions, record.by_name())
 
 
 def _slot(row: WriteRow) -> Slot:

@@ -53,6 +53,9 @@ class Examined:
         target: what was asked for; None if there is nothing, or nobody knows.
         served: what the decision lets be served.
         ancestor: the newest earlier one that is sound, if somebody looked for it.
+        barrier: why this code cannot read that one; nothing older is put in its place.
+        last: the newest one that is sound by its digests, with all that it needs, whether or not
+            this code can read it; None if it is what is served.
         view: what the tiers said of the head; None if a checkpoint was asked for by its id.
         error: what a refusal raises.
         given_up: the spell that has to be given up first, since what Redis alone held in it cannot
@@ -64,6 +67,8 @@ class Examined:
     target: Target | None = None
     served: Candidate | None = None
     ancestor: Candidate | None = None
+    barrier: EvolutionError | None = None
+    last: Head | None = None
     view: View | None = None
     error: DurableStateError | None = None
     given_up: Spell | None = None
@@ -165,7 +170,18 @@ class Recovery:
         except EvolutionError as error:
             evidence = replace(evidence, state=State.FOREIGN)
             made = Examined(evidence, target, view=view, error=error)
-            return await self._with_ancestor(serializer, place, made) if thorough else made
+            return await self._with_itself(serializer, place, made) if thorough else made
+
+    async def _with_itself(self, serializer: Serializer, place: Place, made: Examined) -> Examined:
+        """What this code cannot read, as the last sound one, if its digests tell."""
+        assert made.target is not None
+        try:
+            await self._finder.proven(serializer, place, made.target)
+        except KeyNeeded:
+            raise
+        except (CorruptionError, EvolutionError):
+            return made
+        return replace(made, last=_head(made.target))
 
     def _asked(self, view: View | None) -> Asked:
         if view is None:
@@ -211,6 +227,7 @@ class Recovery:
             evidence,
             target,
             None if refused else candidate,
+            last=_head(target),
             view=view,
             error=self._refusal(place, target, evidence, tuple(damage)) if refused else None,
             damage=tuple(damage),
@@ -251,7 +268,7 @@ class Recovery:
         tier = served.tier or ("redis" if view.verdict in SERVES_HOT else "postgres")
         bare = Found(Head(served.record.id, 0, served.digest), None, (), {}, ())
         target = Target(served.record.id, served.digest, tier, served.record, bare, (None, 0))
-        return Examined(evidence, target, replace(served, tier=tier), view=view)
+        return Examined(evidence, target, replace(served, tier=tier), last=_head(target), view=view)
 
     async def _without_it(
         self,
@@ -266,11 +283,15 @@ class Recovery:
         wanted = evidence.asked is Asked.FALL_BACK and evidence.elsewhere is Elsewhere.BAD
         if wanted or thorough:
             made = await self._with_ancestor(serializer, place, made)
-        if made.ancestor is not None:
+        if made.barrier is not None:
+            evidence = replace(evidence, ancestor=Ancestor.FOREIGN)
+        elif made.ancestor is not None:
             evidence = replace(evidence, ancestor=Ancestor.SOUND)
         made = replace(made, evidence=evidence)
         if made.rule.decision is Decision.FALL_BACK:
             return replace(made, served=made.ancestor)
+        if wanted and made.barrier is not None:
+            return replace(made, error=made.barrier)
         return replace(made, error=self._refusal(place, target, evidence, made.damage))
 
     def _refusal(
@@ -292,28 +313,31 @@ class Recovery:
         self, serializer: Serializer, place: Place, made: Examined
     ) -> Examined:
         """The newest earlier checkpoint that is sound, with all that it needs, and why those that
-        are newer are not."""
+        are newer are not. What this code cannot read is not damaged, and ends the search."""
         assert made.target is not None
         reason = made.target.why or "this code cannot read it"
         skipped = [] if made.target.found.lost else [(made.target.id, reason)]
         damage = list(made.damage)
         async for target in self._finder.before(place, made.target):
+            last: Head | None = None
             try:
-                found = await self._finder.sound(serializer, place, target)
+                record, writes = await self._finder.proven(serializer, place, target)
+                last, damage = _head(target), [*damage, *writes.damage]
+                candidate = self._finder.candidate(
+                    serializer, record, target.digest, writes, target.tier
+                )
             except KeyNeeded:
                 raise
-            except (CorruptionError, EvolutionError) as error:
+            except EvolutionError as error:
+                made = replace(made, barrier=error, last=last)
+                break
+            except CorruptionError as error:
                 skipped.append((target.id, detail_of(error)))
-                if target.record is None and target.foreign is None:
+                if target.record is None:
                     damage.append(target.damage)
                 continue
-            candidate, spoilt = found
-            return replace(
-                made,
-                ancestor=candidate,
-                skipped=tuple(skipped),
-                damage=(*damage, *spoilt),
-            )
+            made = replace(made, ancestor=candidate, last=last)
+            break
         return replace(made, skipped=tuple(skipped), damage=tuple(damage))
 
     async def without_replay(
@@ -325,10 +349,9 @@ class Recovery:
         target = replace(
             made.target, why=f"its DeltaChannels cannot be replayed: {detail_of(error)}"
         )
-        return replace(
-            await self._with_ancestor(serializer, place, replace(made, target=target)),
-            target=made.target,
-        )
+        without = replace(made, target=target, last=None)
+        found = await self._with_ancestor(serializer, place, without)
+        return replace(found, target=made.target)
 
     async def replayable(self, serializer: Serializer, place: Place, made: Candidate) -> None:
         """Reads what the DeltaChannels of a checkpoint are made from.
@@ -336,7 +359,11 @@ class Recovery:
         Raises:
             CorruptionError, EvolutionError: if that cannot be read.
         """
-        await self._finder.replayable(serializer, place, made)
+        await self._finder.replayable(serializer, place, made.record)
+
+
+def _head(target: Target) -> Head:
+    return Head(target.id, 0, target.digest)
 
 
 def newer(place: Place, id: str, record: Record | None) -> EvolutionError:
