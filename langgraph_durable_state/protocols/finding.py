@@ -160,17 +160,26 @@ class Finder:
     def target(self, place: Place, found: Found | None, view: View | None) -> Target | None:
         hot = view.hot if view is not None else None
         if view is not None and hot is not None and view.verdict in SERVES_HOT:
-            digest = (hot.spell.head.digest if hot.spell is not None else b"") or hot.digest
-            id = hot.spell.head.id if hot.spell is not None else hot.row.id if hot.row else ""
-            record = self._copies.proven(place, hot.row, hot.chunks, digest)
+            head = _hot_head(hot)
+            record = self._copies.proven(place, hot.row, hot.chunks, head.digest)
             why = "" if record is not None else "the copy is missing or damaged"
             seq = found.head.seq + 1 if found is not None else 0
             before = (found.head.id if found is not None else None) or None, seq
-            bare = Found(Head(id, 0, digest), None, (), {}, ())
-            return Target(id, digest, "redis", record, bare, before, why)
+            bare = Found(head, None, (), {}, ())
+            return Target(head.id, head.digest, "redis", record, bare, before, why)
         if found is None or not found.head.digest:
             return None
         return self.durable_target(place, found)
+
+    def bare(self, found: Found | None, view: View | None) -> Target | None:
+        """What was asked for, where nothing of it can be read."""
+        if view is not None and view.hot is not None and view.verdict in SERVES_HOT:
+            head, tier = _hot_head(view.hot), "redis"
+        elif found is not None and found.head.digest:
+            head, tier = found.head, "postgres"
+        else:
+            return None
+        return Target(head.id, head.digest, tier, None, Found(head, None, (), {}, ()), (None, 0))
 
     def durable_target(self, place: Place, found: Found) -> Target:
         head, row = found.head, found.row
@@ -410,6 +419,12 @@ class Finder:
         )
         versions = body.get("channel_versions") or {}
         return retention.replayed_channels(metadata, versions, record.by_name())
+
+
+def _hot_head(hot: HotFound) -> Head:
+    if hot.spell is None:
+        return Head(hot.row.id if hot.row else "", 0, hot.digest)
+    return Head(hot.spell.head.id, 0, hot.spell.head.digest or hot.digest)
 
 
 def _slot(row: WriteRow) -> Slot:

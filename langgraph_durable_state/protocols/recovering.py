@@ -122,6 +122,15 @@ class Recovery:
         except UnavailableError as down:
             return Examined(Evidence(Tiers.UNASKED), error=down)
 
+    async def unkeyed(self, place: Place, id: str | None, error: DurableStateError) -> Examined:
+        """What a read is given, where a key that it needs is not there, or is damaged itself."""
+        view = await self._arbiter.look(place) if id is None else None
+        found = view.found if view is not None else await self._durable.read(place, id, b"", -1)
+        tiers = self._tiers(view) if view is not None else Tiers.COMPARED
+        state = State.FOREIGN if isinstance(error, EvolutionError) else State.DAMAGED
+        evidence = Evidence(tiers, state, asked=Asked.RAISE if id is None else Asked.BY_ID)
+        return Examined(evidence, self._finder.bare(found, view), view=view, error=error)
+
     async def _head(self, serializer: Serializer, place: Place, thorough: bool) -> Examined:
         view = await self._arbiter.look(place)
         tiers = self._tiers(view)

@@ -11,7 +11,7 @@ from ..decisions import findings
 from ..decisions.keyring import KeyNeeded
 from ..decisions.recovery import Age, Decision, Elsewhere, Evidence, Rule, State, Tiers
 from ..decisions.serializing import Serializer
-from ..errors import CorruptionError, EvolutionError, UnavailableError
+from ..errors import CorruptionError, DurableStateError, EvolutionError, UnavailableError
 from ..events import Kind
 from ..recovery import Damage, Decided, RecoveryReport
 from ..words import NULL_TASK_ID, Digest, Place, RecordRow, WriteRow
@@ -58,14 +58,21 @@ class Teller:
 
     async def report(self, serializer: Serializer, place: Place, id: str | None) -> RecoveryReport:
         """What a read is given, and why; nothing is changed, and nobody else is told."""
-        try:
-            found = await self._recovery.examine(serializer, place, id)
-            unplayable = await self._unplayable(serializer, place, found.served)
-            if isinstance(unplayable, CorruptionError):
-                found = await self._recovery.without_replay(serializer, place, found, unplayable)
-        except UnavailableError as down:
-            found, unplayable = Examined(Evidence(Tiers.UNASKED), error=down), None
+        found = await self._recovery.examine(serializer, place, id)
+        unplayable = await self._unplayable(serializer, place, found.served)
+        if isinstance(unplayable, CorruptionError):
+            found = await self._recovery.without_replay(serializer, place, found, unplayable)
         return self.of(place, found, unplayable)
+
+    async def unkeyed(
+        self, place: Place, id: str | None, error: DurableStateError
+    ) -> RecoveryReport:
+        """The report where a key that a read needs is not there, or is damaged itself."""
+        return self.of(place, await self._recovery.unkeyed(place, id, error))
+
+    def outage(self, place: Place, down: UnavailableError) -> RecoveryReport:
+        """The report where a tier went away while it was looked into."""
+        return self.of(place, Examined(Evidence(Tiers.UNASKED), error=down))
 
     async def _unplayable(
         self, serializer: Serializer, place: Place, served: Candidate | None

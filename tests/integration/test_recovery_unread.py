@@ -10,6 +10,7 @@ import pytest
 
 from langgraph_durable_state import (
     EvolutionError,
+    KeyMissingError,
     UsageError,
 )
 from tests.cases import Store, at, cp, id_of, put, values_of
@@ -97,3 +98,50 @@ async def test_a_history_that_cannot_be_decoded_is_not_gone_back_from(hot_store:
     assert "replay cannot be read" in report.why
     assert (report.decision, report.checkpoint) == ("resume", report.last_sound)
     assert report.skipped == ()
+
+
+# -- keys ------------------------------------------------------------------------------------
+
+OURS: dict[str, Any] = {"encryption_key": b"m" * 32}
+OTHERS: dict[str, dict[str, Any]] = {
+    "another master key": {"encryption_key": b"n" * 32},
+    "no key": {},
+    "shredded": OURS,
+}
+
+
+@pytest.mark.parametrize("how", OTHERS)
+@pytest.mark.parametrize("flushed", [True, False], ids=["durable", "hot"])
+async def test_what_is_under_a_key_that_is_not_there_is_told(
+    hot_store: Store, how: str, flushed: bool
+) -> None:
+    """As a refusal with the error that a read raises; nothing is gone back from."""
+    saver = hot_store.saver(**OURS)
+    of_user = {"configurable": at()["configurable"] | {"user_id": "u"}}
+    config = await put(saver, of_user, cp({"v": 1}))
+    if flushed:
+        hot_store.flush_redis()
+    if how == "shredded":
+        assert await hot_store.saver(**OURS).shred("u") == 1
+    saver = hot_store.saver(**OTHERS[how])
+    with pytest.raises(KeyMissingError) as met:
+        await saver.get_tuple(at())
+    for id in (None, id_of(config)):
+        report = await saver.recover(at(id=id))
+        assert report.error == f"KeyMissingError: {met.value}"
+        assert (report.decision, report.asked) == ("refuse", id_of(config))
+        assert (report.checkpoint, report.last_sound, report.damage) == (None, None, ())
+        with pytest.raises(UsageError, match="under the key"):
+            await saver.fork_from(report)
+
+
+async def test_a_data_key_that_is_damaged_is_told(hot_store: Store) -> None:
+    config = await put(hot_store.saver(**OURS), at(), cp({"v": 1}))
+    hot_store.query(
+        "UPDATE durable_state.data_key"
+        " SET wrapped = set_byte(wrapped, 20, get_byte(wrapped, 20) # 1)"
+    )
+    report = await hot_store.saver(**OURS).recover(at())
+    assert (report.decision, report.asked) == ("refuse", id_of(config))
+    assert report.error.startswith("CorruptionError")
+    assert (report.checkpoint, report.last_sound) == (None, None)
