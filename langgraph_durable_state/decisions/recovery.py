@@ -23,6 +23,7 @@ class Tiers(Enum):
     PARTLY = "not verified, as the policy allows"
     UNASKED = "unknown: a tier cannot be asked"
     LOST = "lost: Redis alone had it"
+    MOVED = "under a key: not the one that was put last"
 
 
 class State(Enum):
@@ -212,6 +213,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(_D.REFUSE, "`UnavailableError`", Tiers.UNASKED),
     _rule(_D.REFUSE, "`StateLostError`", Tiers.LOST),
+    _rule(_D.REFUSE, "`HeadMovedError`", Tiers.MOVED),
 )
 
 

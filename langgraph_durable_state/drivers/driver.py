@@ -90,7 +90,7 @@ class Driver:
         if outbox is not None:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher, anchors)
         self.chronicle = Chronicle(durable)
-        self.recovery = Recovery(shared, durable, copies, self.arbiter, outbox)
+        self.recovery = Recovery(shared, durable, copies, self.arbiter, outbox, anchors)
         self.teller = Teller(shared, self.recovery, self.chronicle)
         self.vault = vault = Vault(shared.blobs.keys, durable)
         settler, told, kept = self.flusher, (self.recovery, self.teller), (vault, anchors)

@@ -14,6 +14,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from ..decisions import findings, recovery
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
+from ..decisions.heads import Signed
 from ..decisions.keyring import KeyNeeded
 from ..decisions.recovery import (
     Age,
@@ -36,8 +37,10 @@ from ..errors import (
 from ..ports import Durable, Outbox
 from ..recovery import Damage
 from ..words import Found, Head, Place, Spell
+from .anchoring import Anchors
 from .arbiter import Arbiter, View
 from .copies import Copies
+from .disputes import Dispute, dispute
 from .drafting import SCHEMA_VERSION
 from .finding import SERVES_HOT, Candidate, Finder, Target, Writes, detail_of
 from .reading import corrupt
@@ -87,6 +90,7 @@ class Recovery:
     Args:
         shared, durable, copies, arbiter: as of an engine.
         outbox: the hot tier's; None if there is none.
+        anchors: tell heads that were moved.
     """
 
     def __init__(
@@ -96,11 +100,13 @@ class Recovery:
         copies: Copies,
         arbiter: Arbiter,
         outbox: Outbox | None,
+        anchors: Anchors,
     ) -> None:
         self._shared = shared
         self._policy = shared.policy
         self._durable = durable
         self._arbiter = arbiter
+        self._anchors = anchors
         self._finder = Finder(shared, durable, copies, outbox)
 
     async def examine(
@@ -132,6 +138,39 @@ class Recovery:
         return Examined(evidence, self._finder.bare(found, view), view=view, error=error)
 
     async def _head(self, serializer: Serializer, place: Place, thorough: bool) -> Examined:
+        made = await self._found_head(serializer, place, thorough)
+        against = await self._dispute(place, made, None)
+        if against is None:
+            return made
+        # The witness may have been told of a put since the head was looked at.
+        made = await self._found_head(serializer, place, thorough)
+        against = await self._dispute(place, made, against.known)
+        if against is None:
+            return made
+        known, last = against.known, None
+        found = await self._durable.read(place, known.id, b"", None) if known else None
+        if found is not None and known is not None and found.head.digest == known.digest:
+            there = self._finder.durable_target(place, found)
+            last = await self._proven(serializer, place, there)
+        moved = replace(made, evidence=Evidence(Tiers.MOVED), served=None, error=against.error)
+        return replace(moved, ancestor=None, skipped=(), last=last)
+
+    async def _dispute(self, place: Place, made: Examined, floor: Signed | None) -> Dispute | None:
+        """What speaks against a head that was found, if it is what a read looks at."""
+        if not self._anchors.signs or made.given_up is not None:
+            return None
+        target, served, record = made.target, made.served, None
+        if target is not None:
+            record = target.record
+            if record is None and served is not None and served.digest == target.digest:
+                record = served.record
+            if record is None or target.found.lost or (served and served.tier == "process"):
+                return None
+        elif made.rule.decision is not Decision.START_FRESH:
+            return None
+        return await dispute(self._anchors, place, target, record, floor)
+
+    async def _found_head(self, serializer: Serializer, place: Place, thorough: bool) -> Examined:
         view = await self._arbiter.look(place)
         tiers = self._tiers(view)
         if tiers in (Tiers.UNASKED, Tiers.LOST):
@@ -179,18 +218,18 @@ class Recovery:
         except EvolutionError as error:
             evidence = replace(evidence, state=State.FOREIGN)
             made = Examined(evidence, target, view=view, error=error)
-            return await self._with_itself(serializer, place, made) if thorough else made
+            last = await self._proven(serializer, place, target) if thorough else None
+            return replace(made, last=last)
 
-    async def _with_itself(self, serializer: Serializer, place: Place, made: Examined) -> Examined:
-        """What this code cannot read, as the last sound one, if its digests tell."""
-        assert made.target is not None
+    async def _proven(self, serializer: Serializer, place: Place, target: Target) -> Head | None:
+        """A checkpoint, if it is sound by its digests, with all that it needs."""
         try:
-            await self._finder.proven(serializer, place, made.target)
+            await self._finder.proven(serializer, place, target)
         except KeyNeeded:
             raise
         except (CorruptionError, EvolutionError):
-            return made
-        return replace(made, last=_head(made.target))
+            return None
+        return _head(target)
 
     def _asked(self, view: View | None) -> Asked:
         if view is None:
