@@ -204,7 +204,21 @@ RULES: tuple[Rule, ...] = (
         Asked.RAISE,
         Asked.BY_ID,
     ),
-    _rule(_D.START_FRESH, "nothing: a new thread", Tiers.COMPARED, State.NOTHING),
+    _rule(
+        _D.START_FRESH,
+        "nothing: a new thread",
+        Tiers.COMPARED,
+        State.NOTHING,
+        Asked.FALL_BACK,
+        Asked.RAISE,
+    ),
+    _rule(
+        _D.START_FRESH,
+        "nothing: there is no such checkpoint",
+        Tiers.COMPARED,
+        State.NOTHING,
+        Asked.BY_ID,
+    ),
     _rule(
         _D.REFUSE,
         "`UnavailableError`: an outage is never an empty thread",

@@ -209,7 +209,7 @@ class Recovery:
         target = self._finder.target(place, found, view)
         if target is None:
             down = view.down if view is not None else None
-            return Examined(Evidence(tiers), view=view, error=down)
+            return Examined(Evidence(tiers, asked=self._asked(view)), view=view, error=down)
         evidence = Evidence(tiers, asked=self._asked(view))
         try:
             return await self._weighed(serializer, place, target, view, evidence, thorough)
