@@ -22,7 +22,8 @@ class Finding:
             Redis also the ``"copy"`` of a head and an ``"entry"`` of the outbox.
         outcome: ``"repaired"``; ``"repairable"`` (what is right was found, and nothing was asked
             to be changed); ``"lost"`` (what is right is in neither tier; it was left as it is);
-            ``"unread"`` (a newer version of this library may have written it).
+            ``"unread"`` (it cannot be told here: it is under a key that this saver was not given,
+            or that was deleted, or a newer version of this library may have written it).
         reason: what is wrong with it.
         tenant, thread, namespace, checkpoint: where; the thread is None if its name is not known,
             the checkpoint where it concerns none.
