@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-Kind = Literal["thread", "head", "checkpoint", "metadata", "chunk", "write", "copy", "entry"]
+Kind = Literal[
+    "thread", "event", "head", "checkpoint", "metadata", "chunk", "write", "copy", "entry"
+]
 Outcome = Literal["repairable", "repaired", "lost", "unread"]
 
 
@@ -17,9 +19,10 @@ class Finding:
 
     Attributes:
         tier: ``"postgres"`` or ``"redis"``: where it was found.
-        kind: what it is: the ``"thread"``'s entry, a ``"head"``, a ``"checkpoint"``, the
-            ``"metadata"`` that filters look at, a ``"chunk"`` of a value, a task's ``"write"``, in
-            Redis also the ``"copy"`` of a head and an ``"entry"`` of the outbox.
+        kind: what it is: the ``"thread"``'s entry, an ``"event"`` of it, a ``"head"``, a
+            ``"checkpoint"``, the ``"metadata"`` that filters look at, a ``"chunk"`` of a value, a
+            task's ``"write"``, in Redis also the ``"copy"`` of a head and an ``"entry"`` of the
+            outbox.
         outcome: ``"repaired"``; ``"repairable"`` (what is right was found, and nothing was asked
             to be changed); ``"lost"`` (what is right is in neither tier; it was left as it is);
             ``"unread"`` (it cannot be told here: it is under a key that this saver was not given,
@@ -27,7 +30,7 @@ class Finding:
         reason: what is wrong with it.
         tenant, thread, namespace, checkpoint: where; the thread is None if its name is not known,
             the checkpoint where it concerns none.
-        task, chunk: which write, and which chunk.
+        task, chunk, event: which write, which chunk, and which event of the thread.
         key: the thread's key in Postgres.
     """
 
@@ -42,6 +45,7 @@ class Finding:
     key: str
     task: str | None = None
     chunk: int | None = None
+    event: int | None = None
 
     def __str__(self) -> str:
         thread = f"thread {self.thread!r}" if self.thread is not None else f"thread key {self.key}"
@@ -49,7 +53,8 @@ class Finding:
         parts = [f"{self.outcome}: {thread}{of}, namespace {self.namespace!r}"]
         parts += [f"checkpoint {self.checkpoint}"] if self.checkpoint else []
         parts += [f"task {self.task}"] if self.task else []
-        what = f"{self.kind} {self.chunk}" if self.chunk is not None else self.kind
+        number = self.event if self.chunk is None else self.chunk
+        what = f"{self.kind} {number}" if number is not None else self.kind
         return f"{', '.join(parts)}, {what} in {self.tier.capitalize()}: {self.reason}"
 
 

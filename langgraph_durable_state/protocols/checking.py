@@ -90,7 +90,7 @@ class Check:
             flaw.id,
             self.thread.key.hex,
             flaw.task,
-            flaw.no,
+            **{"event" if flaw.kind == "event" else "chunk": flaw.no},
         )
         self.tally.findings.append(found)
         if outcome in ("repaired", "lost"):

@@ -13,13 +13,13 @@ from functools import partial
 from uuid import UUID
 
 from ..asfound import RawThread
-from ..decisions import anchors, keys
+from ..decisions import anchors, keys, recording
 from ..decisions.evidence import Flaw, Sources
 from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, EvolutionError, HeadMovedError, UsageError
 from ..ports import Durable, Outbox
 from ..verification import Progress, VerifyProgress, VerifyReport
-from ..words import Thread
+from ..words import Thread, Tip
 from .attesting import Attestor
 from .checking import Check, Tally
 from .hotscrubbing import HotScrub
@@ -29,6 +29,9 @@ from .vault import Vault
 
 KEYS = 100
 """Threads whose keys are read at once."""
+
+EVENTS = 500
+"""Of a thread, read at once."""
 
 _ALL = 2**128
 
@@ -103,6 +106,7 @@ class Scrubber:
 
     async def _scrub(self, check: Check) -> None:
         await self.vault.gather(check.thread)
+        await check_events(check)
         hot = HotScrub(check, self.outbox) if self.outbox is not None else None
         known = RawThread(keys.encoded(check.thread.tenant), keys.encoded(check.thread.id))
         names = known if check.named else None
@@ -162,6 +166,26 @@ class Scrubber:
             if last is None:
                 return
             after = last
+
+
+async def check_events(check: Check) -> None:
+    """Checks a thread's chain of events. It is read again where it is broken: the thread may have
+    been deleted meanwhile, and begun anew."""
+    found = await _breaks(check)
+    again = set(await _breaks(check)) if found else set()
+    for n, reason in found:
+        if (n, reason) in again:
+            check.tell("postgres", Flaw("event", "", None, reason, no=n))
+
+
+async def _breaks(check: Check) -> list[tuple[int, str]]:
+    thread, found, after = check.thread, list[tuple[int, str]](), -(2**63)
+    before = Tip(0, b"", 0)
+    while rows := await check.durable.events(thread, after, EVENTS):
+        found += recording.breaks(thread.key, rows, before)
+        after = rows[-1].n
+        before = Tip(after, rows[-1].digest, rows[-1].at)
+    return found
 
 
 def _named(key: UUID, entry: RawThread | None) -> Thread:

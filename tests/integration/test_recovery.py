@@ -106,7 +106,7 @@ def event_rows(store: Store) -> list[tuple[str, Any]]:
         f" FROM {TABLE}.event ORDER BY n"
     )
     chain = [EventRow(n, at, kind, recording.respelled(d), mark) for n, at, kind, d, mark in rows]
-    assert recording.broken_at(keys.thread_key("", "t"), chain) is None
+    assert recording.breaks(keys.thread_key("", "t"), chain) == []
     return [(row.kind, json.loads(row.detail)) for row in chain]
 
 

@@ -617,6 +617,46 @@ def copy_key() -> str:
     return hot_key("durable_state", Place(named("", "t"), ""))
 
 
+EVENTS: dict[str, tuple[str, list[int]]] = {
+    "changed": ("UPDATE @event SET kind = 'forked' WHERE n = 2", [2]),
+    "a digest": (f"UPDATE @event SET {flipped('digest')} WHERE n = 2", [2, 3]),
+    "deleted": ("DELETE FROM @event WHERE n = 2", [3]),
+    "the first deleted": ("DELETE FROM @event WHERE n = 1", [2]),
+    "inserted behind": (
+        "INSERT INTO @event SELECT tk, 4, at, kind, detail, digest FROM @event WHERE n = 3",
+        [4],
+    ),
+    "inserted before": (
+        "INSERT INTO @event SELECT tk, 0, at, kind, detail, digest FROM @event WHERE n = 3",
+        [0, 1],
+    ),
+}
+
+
+@each(EVENTS)
+async def test_an_event_that_is_not_what_was_written_is_found(
+    hot_store: Store, damage: tuple[str, list[int]]
+) -> None:
+    """Where the chain is broken is said, whether all threads are checked or one."""
+    statement, expected = damage
+    saver = hot_store.saver()
+    config = await put(saver, at(), cp({"n": text("n")}, id="0"))
+    for n in "123":  # each is served from the hot copy, and noted
+        harm(hot_store, f"UPDATE @checkpoint SET {flipped('record')} WHERE id = '{int(n) - 1}'")
+        await hot_store.saver(hot_reads="never").get_tuple(at())
+        config = await put(saver, config, cp({"n": text(n)}, id=n))
+    numbers = hot_store.query("SELECT n FROM durable_state.event ORDER BY n")
+    assert numbers == [(1,), (2,), (3,)]
+    assert not any(f.kind == "event" for f in (await saver.verify()).findings)
+    harm(hot_store, statement)
+    for threads in (None, ["t"]):
+        found = [f for f in (await saver.verify(threads)).findings if f.kind == "event"]
+        assert [(f.event, f.outcome, f.thread) for f in found] == [
+            (n, "lost", "t") for n in expected
+        ]
+        assert all(f"event {f.event}" in str(f) for f in found)
+
+
 async def test_a_dead_tier_is_an_outage_and_no_finding(hot_store: Store) -> None:
     """What cannot be seen is not damaged."""
     await story(hot_store.saver())
