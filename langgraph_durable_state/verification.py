@@ -84,6 +84,7 @@ class VerifyReport:
         copies, entries: how many heads and entries of outboxes in Redis.
         findings: all that is not as it was written.
         token: what to pass as `after` to go on behind the last thread; None if there was none.
+        unknown: ids of threads that were named and of which there is nothing: mistyped, or gone.
     """
 
     threads: int
@@ -94,11 +95,12 @@ class VerifyReport:
     entries: int
     findings: tuple[Finding, ...]
     token: str | None
+    unknown: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether nothing was found, and each thread that was named is there."""
+        return not self.findings and not self.unknown
 
     @property
     def lost(self) -> tuple[Finding, ...]:
@@ -117,13 +119,19 @@ class VerifyReport:
             f"{self.threads} threads, {self.checkpoints} checkpoints, {self.chunks} chunks,"
             f" {self.writes} writes, {self.copies} hot copies, {self.entries} outbox entries"
         )
-        return "\n".join((f"checked {counts}", *map(str, self.findings), self._verdict()))
+        missing = (f"unknown: there is nothing of a thread {id!r}" for id in self.unknown)
+        findings = map(str, self.findings)
+        return "\n".join((f"checked {counts}", *findings, *missing, self._verdict()))
 
     def _verdict(self) -> str:
         if self.clean:
             return "all of it is as it was written"
-        counts = Counter(found.outcome for found in self.findings)
-        return ", ".join(f"{counts[how]} {how}" for how in get_args(Outcome) if counts[how])
+        counts = Counter[str](found.outcome for found in self.findings)
+        counts["unknown"] = len(self.unknown)
+        return ", ".join(f"{n} {how}" for how in _VERDICTS if (n := counts[how]))
+
+
+_VERDICTS = (*get_args(Outcome), "unknown")
 
 
 Progress = Callable[[VerifyProgress], None]

@@ -87,7 +87,7 @@ class Scrubber:
         """
         tally, token = Tally(), asked.after
         async for thread, share in self._threads(asked):
-            await self._scrub(
+            there = await self._scrub(
                 Check(
                     self.shared,
                     self.durable,
@@ -99,12 +99,16 @@ class Scrubber:
                 )
             )
             token = thread.key
-            tally.threads += 1
+            if asked.threads is not None and not there:
+                tally.unknown.append(thread.id)
+            else:
+                tally.threads += 1
             if progress is not None:
                 progress(VerifyProgress(tally.threads, share, len(tally.findings), token.hex))
         return tally.report(token.hex if token is not None else None)
 
-    async def _scrub(self, check: Check) -> None:
+    async def _scrub(self, check: Check) -> bool:
+        """Checks a thread; whether there is anything of it."""
         await self.vault.gather(check.thread)
         await check_events(check)
         hot = HotScrub(check, self.outbox) if self.outbox is not None else None
@@ -117,7 +121,7 @@ class Scrubber:
         if not check.named:  # digests cover the names: only what cannot be read can be told
             if hot is not None:
                 await hot.scrub_entries()
-            return
+            return True
         if there:
             await rows.scan()
         if hot is not None:
@@ -129,6 +133,7 @@ class Scrubber:
                 await self._attest(check, ns)
         if hot is not None:
             await hot.settle(rows.heads)
+        return there or bool(hot is not None and hot.namespaces)
 
     async def _attest(self, check: Check, ns: str) -> None:
         """Whether a head that is what was written is the one that was put last, as far as a key

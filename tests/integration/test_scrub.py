@@ -462,8 +462,19 @@ async def test_the_outbox_knows_what_its_thread_is_called(hot_store: Store) -> N
     release(hot_store)
 
 
+async def test_a_thread_that_only_redis_has_is_not_unknown(hot_store: Store) -> None:
+    """Postgres has nothing of it yet."""
+    hold(hot_store)
+    saver = hot_store.saver(write_policy="write_behind")
+    await step(saver, "1", own=text("1"))
+    report = await saver.verify(["t", "u"])
+    assert (report.threads, report.unknown, report.entries) == (1, ("u",), 1)
+    assert not report
+    release(hot_store)
+
+
 async def test_only_the_threads_that_are_named_are_checked(hot_store: Store) -> None:
-    """Of everybody, of a tenant, or some; an unknown one has nothing to be checked."""
+    """Of everybody, of a tenant, or some; of an unknown one it is said that there is nothing."""
     saver = hot_store.saver()
     await story(saver)
     for config in (at("u"), {"configurable": {**at("u")["configurable"], "tenant_id": "acme"}}):
@@ -473,7 +484,8 @@ async def test_only_the_threads_that_are_named_are_checked(hot_store: Store) -> 
     assert await report_of(saver, tenant_id="") == (2, 4)
     assert await report_of(saver, ["t"]) == (1, 3)
     assert await report_of(saver, ["u"], tenant_id="acme") == (1, 1)
-    assert await report_of(saver, ["none"]) == (1, 0)
+    none = await saver.verify(["none"])
+    assert (none.threads, none.unknown, bool(none)) == (0, ("none",), False)
     assert await report_of(saver, []) == (0, 0)
     with pytest.raises(UsageError, match="list of str"):
         await saver.verify("t")
