@@ -7,6 +7,7 @@ replaced only where it is still as it was found.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,16 +17,24 @@ from ..asfound import RawThread
 from ..decisions import anchors, keys, recording
 from ..decisions.evidence import Flaw, Sources
 from ..decisions.serializing import Serializer
-from ..errors import CorruptionError, EvolutionError, HeadMovedError, UsageError
+from ..errors import (
+    CorruptionError,
+    DurableStateError,
+    EvolutionError,
+    HeadMovedError,
+    UsageError,
+)
 from ..ports import Durable, Outbox
 from ..verification import Progress, VerifyProgress, VerifyReport
-from ..words import Thread, Tip
+from ..words import Place, Thread, Tip
 from .attesting import Attestor
 from .checking import Check, Tally
 from .hotscrubbing import HotScrub
 from .scrubbing import DurableScrub
 from .shared import Shared
 from .vault import Vault
+
+logger = logging.getLogger("langgraph_durable_state")
 
 KEYS = 100
 """Threads whose keys are read at once."""
@@ -106,6 +115,20 @@ class Scrubber:
             if progress is not None:
                 progress(VerifyProgress(tally.threads, share, len(tally.findings), token.hex))
         return tally.report(token.hex if token is not None else None)
+
+    async def restore(self, serializer: Serializer, place: Place, id: str) -> None:
+        """Restores a head that was served from the other tier, if that can be done: as soon as the
+        thread moves on, the other tier has it no more."""
+        check = Check(
+            self.shared, self.durable, self.outbox, serializer, True, Tally(), place.thread
+        )
+        hot = HotScrub(check, self.outbox) if self.outbox is not None else None
+        rows = DurableScrub(check, hot.sources if hot is not None else _no_sources)
+        try:
+            await self.vault.gather(place.thread)
+            await rows.restore((place.ns, id))
+        except DurableStateError as error:
+            logger.warning("checkpoint %s of %r was not restored: %s", id, place.thread.id, error)
 
     async def _scrub(self, check: Check) -> bool:
         """Checks a thread; whether there is anything of it."""
