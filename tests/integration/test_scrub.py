@@ -462,6 +462,22 @@ async def test_the_outbox_knows_what_its_thread_is_called(hot_store: Store) -> N
     release(hot_store)
 
 
+async def test_what_is_lost_is_closed_by_going_on_without_it(hot_store: Store) -> None:
+    """A head by a fork, what is older by a prune."""
+    saver = hot_store.saver()
+    await story(saver)
+    hot_store.flush_redis()
+    harm(hot_store, f"UPDATE @checkpoint SET {flipped('record')} WHERE id = '2'")
+    harm(hot_store, "DELETE FROM @head")
+    lost = {("postgres", "head", "lost"), ("postgres", "checkpoint", "lost")}
+    assert outcomes(await saver.verify(repair=True)) == lost
+    await saver.fork_from(await saver.recover(at()))
+    lost.remove(("postgres", "head", "lost"))
+    assert outcomes(await saver.verify(repair=True)) == lost
+    await saver.prune(["t"])
+    assert await saver.verify()
+
+
 async def test_a_thread_that_only_redis_has_is_not_unknown(hot_store: Store) -> None:
     """Postgres has nothing of it yet."""
     hold(hot_store)
