@@ -186,3 +186,19 @@ async def test_a_head_that_was_set_back_is_not_exported(
     await set_back(hot_store, keys)
     with pytest.raises(HeadMovedError):
         await hot_store.saver(**keys).export_head("t")
+
+
+@both
+async def test_a_head_that_redis_has_right_is_restored_signature_and_all(
+    hot_store: Store, keys: dict[str, Any]
+) -> None:
+    """By a process that has read nothing yet; the signed head is as it was."""
+    configs = await stored(hot_store, **keys)
+    heads = hot_store.query(f"SELECT * FROM {TABLE}.head")
+    hot_store.query(DAMAGE["a byte of the record"])
+    saver = hot_store.saver(hot_reads="never", **keys)
+    assert values_of(await saver.get_tuple(at())) == HEAD
+    assert hot_store.query(f"SELECT * FROM {TABLE}.head") == heads
+    hot_store.flush_redis()
+    found = await hot_store.saver(on_corrupt="raise", **keys).get_tuple(at())
+    assert (id_of(found.config), values_of(found)) == (id_of(configs[3]), HEAD)
