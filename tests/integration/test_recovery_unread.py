@@ -16,6 +16,7 @@ from langgraph_durable_state import (
 from tests.cases import Store, at, cp, id_of, put, values_of
 from tests.integration.test_branches import DeltaState, row_of
 from tests.integration.test_recovery import DAMAGE, event_rows
+from tests.integration.test_scrub import hold, release
 
 
 @dataclass
@@ -133,6 +134,22 @@ async def test_what_is_under_a_key_that_is_not_there_is_told(
         assert (report.checkpoint, report.last_sound, report.damage) == (None, None, ())
         with pytest.raises(UsageError, match="under the key"):
             await saver.fork_from(report)
+
+
+async def test_a_head_that_only_redis_has_is_named_though_its_key_is_not_there(
+    hot_store: Store,
+) -> None:
+    """It is what was asked for, not the older one that Postgres has."""
+    saver = hot_store.saver(write_policy="write_behind", **OURS)
+    first = await put(saver, at(), cp({"v": 1}))
+    await saver.flush()
+    hold(hot_store)
+    config = await put(saver, first, cp({"v": 2}, versions={"v": "2"}))
+    other = hot_store.saver(write_policy="write_behind", **OTHERS["another master key"])
+    report = await other.recover(at())
+    assert (report.decision, report.asked) == ("refuse", id_of(config))
+    assert report.error.startswith("KeyMissingError")
+    release(hot_store)
 
 
 async def test_a_data_key_that_is_damaged_is_told(hot_store: Store) -> None:
