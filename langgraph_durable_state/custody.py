@@ -38,7 +38,7 @@ class Custody:
 
         Raises:
             UsageError: if there is no head, or no key.
-            HeadMovedError: if somebody without the key moved it.
+            HeadMovedError: if somebody without the key moved it, or it was set back.
             UnavailableError, StateLostError: as `flush`.
         """
         return run(self._export_blocking(_place(thread_id, tenant_id, checkpoint_ns)))

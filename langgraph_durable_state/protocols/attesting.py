@@ -75,8 +75,9 @@ class Attestor:
 
         Raises:
             UsageError: if there is none, or it is not signed.
-            HeadMovedError: if it was moved by somebody without the key.
+            HeadMovedError: if it was moved by somebody without the key, or set back.
         """
+        await self.attest(place)
         found = await self.head(place)
         if found is None:
             raise UsageError(f"thread {place.thread.id!r} has no head to export")

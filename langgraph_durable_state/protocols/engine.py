@@ -37,6 +37,7 @@ from .links import Links
 from .reading import asked_for, corrupt, united
 from .recovering import Examined, Recovery, newer
 from .runs import Run
+from .scrub import Scrubber
 from .settling import Settler
 from .shared import Known, Shared
 from .telling import Teller
@@ -68,6 +69,7 @@ class Engine:
         recovery, teller: find what is to be served where something is damaged, and tell of it.
         vault: finds the keys that it is read with.
         anchors: tell heads that were moved.
+        scrubber: restores what was served from the other tier.
     """
 
     def __init__(
@@ -81,10 +83,12 @@ class Engine:
         teller: Teller,
         vault: Vault,
         anchors: Anchors,
+        scrubber: Scrubber,
     ) -> None:
         self._shared = shared
         self._vault = vault
         self._anchors = anchors
+        self._scrubber = scrubber
         self._reader = shared.reader
         self._durable = durable
         self._copies = copies
@@ -132,6 +136,9 @@ class Engine:
             if id is not None and await self._durable.chain(place, id, 1):
                 raise met
             return None  # it was deleted meanwhile
+        target = found.target
+        if found.rule.decision is Decision.REPAIR and target and target.tier == "postgres":
+            await self._scrubber.restore(serializer, place, target.id)
         return self._served(serializer, place, id, found, found.served)
 
     def _served(

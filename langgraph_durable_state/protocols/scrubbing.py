@@ -209,6 +209,17 @@ class DurableScrub:
             if fact is not None and fact.counted:
                 await self._examine_ancestry(ns, head)
 
+    async def restore(self, at: Ids) -> None:
+        """Restores a checkpoint, as far as it can be; what cannot is not told of."""
+        sources = await self.sources([at[0]])
+        for _ in range(LOOKS):
+            case = await self._case(at, sources)
+            if case is None:
+                continue
+            able = [flaw for flaw in scrub.examine(case) if flaw.repair is not None]
+            if await self._settle(able):
+                return
+
     async def _examine_head(self, ns: str, sources: Sources) -> None:
         facts = sorted(
             ((f.seq, id) for (at, id), f in self.facts.items() if at == ns and not f.refused),

@@ -8,7 +8,18 @@ import pytest
 
 from tests.cases import Store, at, cp, put, values_of
 from tests.integration.damage import harm, keys, rows
-from tests.integration.test_scrub import IN_POSTGRES, QUEUE, each, outcomes, step, story, text
+from tests.integration.test_scrub import (
+    IN_POSTGRES,
+    QUEUE,
+    each,
+    hold,
+    kept,
+    outcomes,
+    release,
+    step,
+    story,
+    text,
+)
 
 KEYS: dict[str, Any] = {
     "signed": {"integrity_key": b"k" * 32},
@@ -105,3 +116,63 @@ async def test_a_tier_that_was_set_back_is_found(hot_store: Store, secret: dict[
     hot_store.query("DELETE FROM durable_state.checkpoint WHERE id = '4'")
     found = await hot_store.saver(**secret).verify()
     assert outcomes(found) == {("postgres", "head", "lost")}
+
+
+ANOTHER: dict[str, Any] = {
+    "signed": {"integrity_key": b"o" * 32},
+    "encrypted": {"encryption_key": b"o" * 32},
+}
+
+
+@pytest.mark.parametrize("how", KEYS)
+@pytest.mark.parametrize("key", ["none", "another"])
+@pytest.mark.parametrize("waits", [False, True], ids=["flushed", "waits"])
+async def test_what_is_under_a_key_that_is_not_there_is_unread(
+    hot_store: Store, how: str, key: str, waits: bool
+) -> None:
+    """Lost is what is gone. Nothing is touched in either tier, whatever was asked for."""
+    saver = hot_store.saver(**(BEHIND if waits else QUEUE), **KEYS[how])
+    if waits:
+        hold(hot_store)
+    await story(saver)
+    before, there = rows(hot_store), keys(hot_store)
+    reader = hot_store.saver(**(ANOTHER[how] if key == "another" else {}))
+    for repair in (False, True):
+        report = await reader.verify(repair=repair)
+        assert {found.outcome for found in report.findings} == {"unread"}
+        assert any("under the key" in found.reason for found in report.findings)
+    found = {(tier, kind) for tier, kind, _ in outcomes(report)}
+    everywhere = {("redis", "copy"), ("redis", "write")}
+    durable = {("postgres", kind) for kind in ("checkpoint", "chunk", "write")}
+    assert found == everywhere | ({("redis", "entry")} if waits else durable)
+    assert (rows(hot_store), keys(hot_store), kept(hot_store)) == (before, there, [])
+    if waits:
+        release(hot_store)
+    assert await saver.verify()
+
+
+async def test_what_was_shredded_is_unread(hot_store: Store) -> None:
+    """It was given up on purpose: nothing is lost."""
+    saver = hot_store.saver(**QUEUE, **KEYS["encrypted"])
+    of_user = {"configurable": at()["configurable"] | {"user_id": "u"}}
+    config = await put(saver, of_user, cp({"c": text("c")}))
+    await saver.put_writes(config, [("c", text("d"))], "task")
+    await saver.shred("u")
+    fresh = hot_store.saver(**KEYS["encrypted"])
+    report = await fresh.verify(repair=True)
+    assert {found.outcome for found in report.findings} == {"unread"}
+    assert kept(hot_store) == []
+
+
+async def test_a_chunk_that_says_by_accident_that_it_is_under_a_key_is_restored(
+    hot_store: Store,
+) -> None:
+    """The other tier has it right, and its digest tells."""
+    saver = hot_store.saver(**QUEUE, **KEYS["signed"])
+    await story(saver)
+    before = rows(hot_store)
+    bad = "set_byte(data, 4, get_byte(data, 4) # 1)"
+    one = "no = (SELECT max(no) FROM @chunk)"
+    harm(hot_store, f"UPDATE @chunk SET data = {bad} WHERE {one}")
+    assert outcomes(await saver.verify(repair=True)) == {("postgres", "chunk", "repaired")}
+    assert rows(hot_store) == before
