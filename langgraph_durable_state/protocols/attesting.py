@@ -153,6 +153,20 @@ class Attestor:
             raise UsageError("this is no head that export_head() gave, or it was changed")
         return place, found
 
+    async def signing(self, place: Place, id: str) -> bytes:
+        """What signs a checkpoint as a head, as it is; empty without a key, or if it is gone.
+
+        Raises:
+            CorruptionError: if it is not what was written.
+        """
+        if not self._anchors.signs:
+            return b""
+        found = await self._durable.read(place, id, b"", None)
+        if found is None or found.row is None:
+            return b""
+        record = self._shared.reader.record(place, found.row, found.chunks)
+        return self._anchors.seals(place, [record]).get(found.row.digest, b"")
+
     async def accept(self, place: Place) -> bool:
         """Signs the head as it is, if it is what was written; whether there is one.
 

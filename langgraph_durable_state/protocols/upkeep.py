@@ -76,9 +76,11 @@ class Upkeep:
         except (CorruptionError, EvolutionError, StateLostError) as error:
             logger.warning("thread %r is deleted as it is: %s", thread.id, error)
         if self._anchors.signs:
-            await self._anchors.forget(thread, list(await self._durable.heads(thread)))
+            known = list(await self._durable.heads(thread))
+            await self._anchors.forget(thread, known, before=True)
         ahead = await self._durable.delete_thread(thread)
-        await self._anchors.forget(thread, list(ahead))
+        # Of a thread that is gone already too: its deletion may have been stopped before this.
+        await self._anchors.forget(thread, sorted({"", *ahead}))
         for _ in range(DELETIONS):
             marked = any(ahead.values())
             if not await self._flusher.erase(thread, list(ahead), needed=marked):
@@ -121,7 +123,7 @@ class Upkeep:
         needed = set(await self._needed(serializer, thread, heads))
         seals = await self._signed(thread, heads) if self._anchors.signs else {}
         done = await self._durable.remove(thread, sorted(ids - needed), seals)
-        await self._anchors.forget(thread, list(heads))  # a reader may have told it again
+        await self._anchors.forget(thread, list(heads))
         if done and (kept := ids & needed):
             logger.warning(
                 "%d checkpoints of thread %r stay: its head's DeltaChannels are made from them",
@@ -143,7 +145,7 @@ class Upkeep:
             for _, row in page.rows:
                 place = Place(thread, ns)
                 seals |= self._anchors.seals(place, [self._record(place, row, page)])
-        await self._anchors.forget(thread, list(await self._durable.heads(thread)))
+        await self._anchors.forget(thread, list(await self._durable.heads(thread)), before=True)
         return seals
 
     async def _surviving(self, thread: Thread, doomed: set[tuple[str, str]]) -> dict[str, Head]:

@@ -564,19 +564,19 @@ UPDATE {schema}.head h SET flushed = w.new FROM wanted w
  WHERE (h.tk, h.ns) = (w.tk, w.ns) AND w.ahead = w.token AND w.flushed = w.old
 RETURNING h.ns;
 
--- move_head: Makes a checkpoint ($4, with the digest $5) the head, if the head's digest is $3 (empty
--- if there is no head) and Redis is not ahead.
+-- move_head: Makes a checkpoint ($4, with the digest $5) the head, signed with $6, if the head's
+-- digest is $3 (empty if there is no head) and Redis is not ahead.
 WITH target AS MATERIALIZED (
   SELECT tk, ns, id, digest FROM {schema}.checkpoint
    WHERE (tk, ns, id) = ($1::uuid, $2::text, $4::text) AND digest = $5::bytea
 ), moved AS (
-  UPDATE {schema}.head h SET id = t.id, digest = t.digest FROM target t
+  UPDATE {schema}.head h SET id = t.id, digest = t.digest, seal = $6::bytea FROM target t
    WHERE (h.tk, h.ns) = (t.tk, t.ns) AND h.digest = $3::bytea AND h.ahead IS NULL
   RETURNING true
 ), made AS (
-  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT t.tk, t.ns, (SELECT max(c.seq) FROM {schema}.checkpoint c WHERE (c.tk, c.ns) = ($1, $2)),
-         t.id, t.digest
+         t.id, t.digest, $6
     FROM target t WHERE $3 = ''
   ON CONFLICT DO NOTHING
   RETURNING true
