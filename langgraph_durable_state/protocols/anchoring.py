@@ -164,6 +164,15 @@ class Anchors:
             )
         return seen
 
+    def is_signed(self, place: Place, head: Head) -> bool:
+        """Whether a head carries what signs it."""
+        return self._signed(place, head) is not None
+
+    async def is_last(self, place: Place, head: Head) -> bool:
+        """Whether the hot tier has seen no other head after this one."""
+        seen = await self._witness(place)
+        return seen is None or (seen.id, seen.digest) == (head.id, head.digest)
+
     def _signed(self, place: Place, head: Head) -> Signed | None:
         return heads.signed(place, head.id, head.digest, head.seal, self._keys)
 

@@ -167,6 +167,18 @@ class Attestor:
         record = self._shared.reader.record(place, found.row, found.chunks)
         return self._anchors.seals(place, [record]).get(found.row.digest, b"")
 
+    async def prove(self, place: Place, head: Head) -> bytes | None:
+        """What signs a head that is put right; None if Redis has seen another one last.
+
+        Raises:
+            CorruptionError: if its checkpoint is not what was written.
+        """
+        if not self._anchors.signs or self._anchors.is_signed(place, head):
+            return head.seal
+        if not await self._anchors.is_last(place, head):
+            return None
+        return await self.signing(place, head.id)
+
     async def accept(self, place: Place) -> bool:
         """Signs the head as it is, if it is what was written; whether there is one.
 

@@ -19,7 +19,7 @@ from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, EvolutionError, HeadMovedError, UsageError
 from ..ports import Durable, Outbox
 from ..verification import Progress, VerifyProgress, VerifyReport
-from ..words import Thread
+from ..words import Head, Place, Thread
 from .attesting import Attestor
 from .checking import Check, Tally
 from .hotscrubbing import HotScrub
@@ -108,7 +108,8 @@ class Scrubber:
         names = known if check.named else None
         if names is None and hot is not None:
             names = await hot.names()
-        rows = DurableScrub(check, hot.sources if hot is not None else _no_sources)
+        sources = hot.sources if hot is not None else _no_sources
+        rows = DurableScrub(check, sources, self._prove)
         there = await rows.begin(names)
         if not check.named:  # digests cover the names: only what cannot be read can be told
             if hot is not None:
@@ -125,6 +126,13 @@ class Scrubber:
                 await self._attest(check, ns)
         if hot is not None:
             await hot.settle(rows.heads)
+
+    async def _prove(self, place: Place, head: Head) -> bytes | None:
+        try:
+            prove = partial(self.attestor.prove, place, head)
+            return await self.vault.reading(place.thread, prove)
+        except (CorruptionError, EvolutionError):
+            return None
 
     async def _attest(self, check: Check, ns: str) -> None:
         """Whether a head that is what was written is the one that was put last, as far as a key
