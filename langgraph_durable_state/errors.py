@@ -63,6 +63,7 @@ class ConflictError(DurableStateError):
         actual: str | None,
         refused: str | None,
         what: str | None = None,
+        message: str | None = None,
     ) -> None:
         if what is not None:
             what = f"{what} thread {thread!r}: "
@@ -71,7 +72,8 @@ class ConflictError(DurableStateError):
         else:
             what = f"Another run advanced thread {thread!r} first: "
         super().__init__(
-            f"{what}this run started from checkpoint {expected}, the head is now {actual}. "
+            message
+            or f"{what}this run started from checkpoint {expected}, the head is now {actual}. "
             + (f"The refused checkpoint {refused} is kept." if refused else "Nothing was kept.")
         )
         self.thread = thread

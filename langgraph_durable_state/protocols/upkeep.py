@@ -113,7 +113,7 @@ class Upkeep:
                     break
                 await self._flusher.end(thread)
             else:
-                raise _busy(thread)
+                raise _busy(thread, "remove what was asked for")
 
     async def _removed(
         self, serializer: Serializer, thread: Thread, ids: set[tuple[str, str]]
@@ -185,7 +185,7 @@ class Upkeep:
             kept = await self._vault.reading(thread, needed)
             if await self._durable.keep(thread, kept, heads):
                 return
-        raise _busy(thread)
+        raise _busy(thread, "prune it")
 
     async def _needed(
         self, serializer: Serializer, thread: Thread, heads: dict[str, Head]
@@ -242,7 +242,7 @@ class Upkeep:
             if await self._vault.reading(source, copied):
                 return
             await self._durable.delete_thread(target)  # the source was pruned meanwhile
-        raise _busy(source)
+        raise _busy(source, "copy it")
 
     async def _copied(
         self,
@@ -318,6 +318,14 @@ class Upkeep:
         return out
 
 
-def _busy(thread: Thread) -> ConflictError:
+def _busy(thread: Thread, what: str) -> ConflictError:
     """The error of upkeep on a thread that moved on at each try."""
-    return ConflictError(thread=thread.id, namespace="", expected=None, actual=None, refused=None)
+    return ConflictError(
+        thread=thread.id,
+        namespace="",
+        expected=None,
+        actual=None,
+        refused=None,
+        message=f"Thread {thread.id!r} moved on at each of {TRIES} tries to {what}. Nothing of it "
+        "was changed; try again when it is quieter.",
+    )
