@@ -23,7 +23,7 @@ from langgraph_durable_state.words import (
     PutWrites,
     Thread,
 )
-from tests.explore import behind, heads, leases, removals, scenarios, scrubs
+from tests.explore import behind, heads, leases, rekeys, removals, scenarios, scrubs
 from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
 from tests.explore.scenarios import Stored
 
@@ -118,6 +118,11 @@ LEAST: Mapping[type[Stored], int] = {
     heads.ListBesidePutAndRemoval: comb(14, 2),
     heads.ReadBesideFork: comb(9, 2),
     heads.PutBesideFork: comb(14, 2),
+    # To rekey takes seven steps without a hot tier: ahead, heads, page, chunks, the rewriting,
+    # ahead, page; prune four, a deletion three, writes one.
+    rekeys.RekeyBesidePrune: comb(11, 4),
+    rekeys.RekeyBesideDelete: comb(10, 3),
+    rekeys.RekeyBesideWrites: 8,
 }
 
 
@@ -146,6 +151,13 @@ def test_a_slow_flusher_disturbs_no_spell_that_ended(slow: str, before: int) -> 
     was gone, or reported a loss of what the other had stored."""
     other = "10"[int(slow)]
     replay(behind.EndOfQueued, ",".join([slow] * before + [f"{other}*", f"{slow}*", f"{other}*"]))
+
+
+@pytest.mark.parametrize("before", range(0, 46, 3))
+def test_what_redis_takes_while_a_thread_is_rekeyed_is_not_left_unnamed(before: int) -> None:
+    """After each third part of it; of all schedules there are millions."""
+    steps = ["1"] * before + ["0*", "1*", "0*"]
+    replay(rekeys.RekeyBesideWritesBehind, ",".join(steps))
 
 
 SLOW = {
