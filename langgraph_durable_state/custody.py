@@ -67,7 +67,9 @@ class Custody:
 
         Raises:
             HeadMovedError: if it has not: both tiers were set back, or the thread was deleted, or
-                checkpoints were (`delete_for_runs`): export the head again after that.
+                checkpoints were (`delete_for_runs`), or it was brought under another key (`rekey`):
+                export the head again after that.
+            KeyMissingError: if it was exported under a key that this saver was not given.
             UsageError: if it is no exported head, or was changed.
             UnavailableError, StateLostError: as `flush`.
         """

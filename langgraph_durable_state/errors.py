@@ -220,11 +220,14 @@ class HeadMovedError(DurableStateError):
         known: str | None,
         detail: str,
         tenant: str = "",
+        remedy: str = "If that is on purpose, call accept_rollback().",
     ) -> None:
         of = f" of tenant {tenant!r}" if tenant else ""
+        there = f"its head, checkpoint {found}, is not the one that was put last"
+        if found is None:
+            there = "it has no head any more"
         super().__init__(
-            f"Thread {thread!r}{of}, namespace {namespace!r}: its head, checkpoint {found}, is not "
-            f"the one that was put last: {detail}. If that is on purpose, call accept_rollback()."
+            f"Thread {thread!r}{of}, namespace {namespace!r}: {there}: {detail}. {remedy}"
         )
         self.thread = thread
         self.namespace = namespace
@@ -272,9 +275,9 @@ class KeyMissingError(EvolutionError):
         key: the key's id, in hex; it tells nothing of the key.
     """
 
-    def __init__(self, *, key: str) -> None:
+    def __init__(self, *, key: str, what: str = "Stored state", remedy: str = "") -> None:
         super().__init__(
-            f"Stored state is under the key {key}, which this saver was not given, or which was "
-            "deleted."
+            f"{what} is under the key {key}, which this saver was not given, or which was "
+            f"deleted.{remedy}"
         )
         self.key = key

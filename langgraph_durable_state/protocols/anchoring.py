@@ -134,11 +134,13 @@ class Anchors:
         seen = self._signed(place, found.head)
         return seen is None or seen == floor or seen.count > floor.count
 
-    def moved(self, place: Place, record: Record | None, seen: Signed) -> HeadMovedError:
+    def moved(
+        self, place: Place, record: Record | None, seen: Signed, why: str = "", **told: str
+    ) -> HeadMovedError:
         """The error of a head that is older than what was seen."""
         found = record.id if record is not None else None
-        detail = f"checkpoint {seen.id} was seen as head, move {seen.count} of it"
-        return _moved(place, found, seen.id, detail)
+        detail = f"checkpoint {seen.id} was seen as head, move {seen.count} of it{why}"
+        return _moved(place, found, seen.id, detail, **told)
 
     async def _witness(self, place: Place) -> Signed | None:
         if self._hot is None:
@@ -259,7 +261,9 @@ class Anchors:
             await self._note(place, heads.witness(record.id, digest, seal), force=True)
 
 
-def _moved(place: Place, found: str | None, known: str | None, detail: str) -> HeadMovedError:
+def _moved(
+    place: Place, found: str | None, known: str | None, detail: str, **told: str
+) -> HeadMovedError:
     return HeadMovedError(
         thread=place.thread.id,
         namespace=place.ns,
@@ -267,4 +271,5 @@ def _moved(place: Place, found: str | None, known: str | None, detail: str) -> H
         found=found or None,
         known=known,
         detail=detail,
+        **told,
     )
