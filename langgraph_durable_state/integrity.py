@@ -10,7 +10,7 @@ from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
-from .decisions import arguments, keys
+from .decisions import arguments, heads, keys
 from .decisions.serializing import Serializer
 from .drivers.blocking import run
 from .drivers.driver import Driver
@@ -114,11 +114,14 @@ class Integrity:
         place = Place(keys.named(report.tenant, report.thread), report.namespace)
         if known != sound:
             await driver.flusher.end(place.thread)
+            sign = partial(driver.attestor.signing, place, to)
+            head = Head(to, 0, sound, await driver.vault.reading(place.thread, sign))
+            await driver.anchors.forget(place.thread, [place.ns], before=True)
+            done = await driver.durable.move_head(place, known, head)
             await driver.anchors.forget(place.thread, [place.ns])
-            if not await driver.durable.move_head(place, known, Head(to, 0, sound)):
+            if not done:
                 raise await _moved(driver, place, report)
-            sign = partial(driver.attestor.accept, place)
-            await driver.vault.reading(place.thread, sign)
+            await driver.anchors.tell(place, heads.witness(to, sound, head.seal))
             await driver.copies.drop(place.thread, [place.ns])
             detail = {"namespace": place.ns, "from": report.asked, "to": to}
             await driver.chronicle.note(place.thread, "forked", detail)

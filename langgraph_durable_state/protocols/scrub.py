@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..ports import Durable, Outbox
 from ..verification import Progress, VerifyProgress, VerifyReport
-from ..words import Place, Thread, Tip
+from ..words import Head, Place, Thread, Tip
 from .attesting import Attestor
 from .checking import Check, Tally
 from .hotscrubbing import HotScrub
@@ -123,7 +123,7 @@ class Scrubber:
             self.shared, self.durable, self.outbox, serializer, True, Tally(), place.thread
         )
         hot = HotScrub(check, self.outbox) if self.outbox is not None else None
-        rows = DurableScrub(check, hot.sources if hot is not None else _no_sources)
+        rows = DurableScrub(check, hot.sources if hot is not None else _no_sources, self._prove)
         try:
             await self.vault.gather(place.thread)
             await rows.restore((place.ns, id))
@@ -139,7 +139,8 @@ class Scrubber:
         names = known if check.named else None
         if names is None and hot is not None:
             names = await hot.names()
-        rows = DurableScrub(check, hot.sources if hot is not None else _no_sources)
+        sources = hot.sources if hot is not None else _no_sources
+        rows = DurableScrub(check, sources, self._prove)
         there = await rows.begin(names)
         if not check.named:  # digests cover the names: only what cannot be read can be told
             if hot is not None:
@@ -157,6 +158,13 @@ class Scrubber:
         if hot is not None:
             await hot.settle(rows.heads)
         return there or bool(hot is not None and hot.namespaces)
+
+    async def _prove(self, place: Place, head: Head) -> bytes | None:
+        try:
+            prove = partial(self.attestor.prove, place, head)
+            return await self.vault.reading(place.thread, prove)
+        except (CorruptionError, EvolutionError):
+            return None
 
     async def _attest(self, check: Check, ns: str) -> None:
         """Whether a head that is what was written is the one that was put last, as far as a key

@@ -76,9 +76,11 @@ class Upkeep:
         except (CorruptionError, EvolutionError, StateLostError) as error:
             logger.warning("thread %r is deleted as it is: %s", thread.id, error)
         if self._anchors.signs:
-            await self._anchors.forget(thread, list(await self._durable.heads(thread)))
+            known = list(await self._durable.heads(thread))
+            await self._anchors.forget(thread, known, before=True)
         ahead = await self._durable.delete_thread(thread)
-        await self._anchors.forget(thread, list(ahead))
+        # Of a thread that is gone already too: its deletion may have been stopped before this.
+        await self._anchors.forget(thread, sorted({"", *ahead}))
         for _ in range(DELETIONS):
             marked = any(ahead.values())
             if not await self._flusher.erase(thread, list(ahead), needed=marked):
@@ -111,7 +113,7 @@ class Upkeep:
                     break
                 await self._flusher.end(thread)
             else:
-                raise _busy(thread)
+                raise _busy(thread, "remove what was asked for")
 
     async def _removed(
         self, serializer: Serializer, thread: Thread, ids: set[tuple[str, str]]
@@ -121,7 +123,7 @@ class Upkeep:
         needed = set(await self._needed(serializer, thread, heads))
         seals = await self._signed(thread, heads) if self._anchors.signs else {}
         done = await self._durable.remove(thread, sorted(ids - needed), seals)
-        await self._anchors.forget(thread, list(heads))  # a reader may have told it again
+        await self._anchors.forget(thread, list(heads))
         if done and (kept := ids & needed):
             logger.warning(
                 "%d checkpoints of thread %r stay: its head's DeltaChannels are made from them",
@@ -143,7 +145,7 @@ class Upkeep:
             for _, row in page.rows:
                 place = Place(thread, ns)
                 seals |= self._anchors.seals(place, [self._record(place, row, page)])
-        await self._anchors.forget(thread, list(await self._durable.heads(thread)))
+        await self._anchors.forget(thread, list(await self._durable.heads(thread)), before=True)
         return seals
 
     async def _surviving(self, thread: Thread, doomed: set[tuple[str, str]]) -> dict[str, Head]:
@@ -182,7 +184,7 @@ class Upkeep:
             kept = await self._vault.reading(thread, needed)
             if await self._durable.keep(thread, kept, heads):
                 return
-        raise _busy(thread)
+        raise _busy(thread, "prune it")
 
     async def _needed(
         self, serializer: Serializer, thread: Thread, heads: dict[str, Head]
@@ -239,7 +241,7 @@ class Upkeep:
             if await self._vault.reading(source, copied):
                 return
             await self._durable.delete_thread(target)  # the source was pruned meanwhile
-        raise _busy(source)
+        raise _busy(source, "copy it")
 
     async def _copied(
         self,
@@ -315,9 +317,17 @@ class Upkeep:
         return out
 
 
-def _busy(thread: Thread) -> ConflictError:
+def _busy(thread: Thread, what: str) -> ConflictError:
     """The error of upkeep on a thread that moved on at each try."""
-    return ConflictError(thread=thread.id, namespace="", expected=None, actual=None, refused=None)
+    return ConflictError(
+        thread=thread.id,
+        namespace="",
+        expected=None,
+        actual=None,
+        refused=None,
+        message=f"Thread {thread.id!r} moved on at each of {TRIES} tries to {what}. Nothing of it "
+        "was changed; try again when it is quieter.",
+    )
 
 
 def check_strategy(strategy: str) -> None:

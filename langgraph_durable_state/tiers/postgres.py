@@ -378,7 +378,7 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
         ]
 
     async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
-        params = (place.thread.key, place.ns, expected, to.id, to.digest)
+        params = (place.thread.key, place.ns, expected, to.id, to.digest, to.seal)
         return bool(await self._sql.fetch("move_head", params))
 
     # -- copying -----------------------------------------------------------------------------

@@ -635,6 +635,35 @@ async def test_a_copy_that_postgres_no_longer_has_becomes_that_of_the_head(
     assert keys(hot_store) == {}
 
 
+OLDER_COPY = {
+    "its row": "DELETE FROM @head",
+    "what it names": "UPDATE @head SET id = 'nothing', digest = decode(md5('x'), 'hex')",
+    "its checkpoint": "DELETE FROM @checkpoint WHERE id = '5'",
+}
+"""How a head is lost of which Redis has an older copy only."""
+
+
+@pytest.mark.parametrize("statement", OLDER_COPY.values(), ids=OLDER_COPY)
+async def test_a_copy_that_is_older_than_what_is_there_proves_no_head(
+    hot_store: Store, statement: str
+) -> None:
+    """The head stays as it is, and the newest sound state is served."""
+    saver = hot_store.saver()
+    await story(saver)
+    stale = keys(hot_store)[key_of(hot_store, "")]
+    for id in "45":
+        await step(saver, id, own=text(id))
+    set_copy(hot_store, stale)
+    harm(hot_store, statement)
+    harmed = rows(hot_store)
+    for found in (await saver.verify(), await saver.verify(repair=True)):
+        assert {outcome for *_, outcome in outcomes(found)} == {"lost"}
+    assert rows(hot_store) == harmed
+    served = await hot_store.saver(hot_reads="never").get_tuple(at())
+    newest = "4" if "checkpoint" in statement else "5"
+    assert values_of(served)["own"] == text(newest)
+
+
 def set_copy(store: Store, fields: dict[bytes, bytes]) -> None:
     with redis.Redis.from_url(store.redis_url) as client:
         client.delete(copy_key())

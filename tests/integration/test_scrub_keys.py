@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 
 from tests.cases import Store, at, cp, put, values_of
-from tests.integration.damage import harm, keys, rows
+from tests.integration.damage import harm, key_of, keys, rows
 from tests.integration.test_scrub import (
     IN_POSTGRES,
     QUEUE,
@@ -16,6 +17,7 @@ from tests.integration.test_scrub import (
     kept,
     outcomes,
     release,
+    set_copy,
     step,
     story,
     text,
@@ -57,8 +59,7 @@ async def test_what_is_sound_is_clean(
 async def test_what_is_damaged_in_postgres_is_restored_from_redis(
     hot_store: Store, damage: tuple[str, str], secret: dict[str, Any]
 ) -> None:
-    """Every row is as it was before. Not a head that was removed: nobody can tell any more that it
-    was signed as the last."""
+    """Every row is as it was before, heads with their signatures."""
     kind, statement = damage
     saver = hot_store.saver(**QUEUE, **secret)
     await story(saver)
@@ -66,16 +67,11 @@ async def test_what_is_damaged_in_postgres_is_restored_from_redis(
     harm(hot_store, statement)
     fresh = hot_store.saver(**QUEUE, **secret)
     assert outcomes(await fresh.verify()) == {("postgres", kind, "repairable")}
-    if statement == "DELETE FROM @head":
-        await fresh.verify(repair=True)
-        assert outcomes(await fresh.verify()) == {("postgres", "head", "lost")}
-        assert await fresh.accept_rollback("t") == [""]
-    else:
-        mended = await fresh.verify(repair=True)
-        assert outcomes(mended) == {("postgres", kind, "repaired")}
-        if "integrity_key" in secret:  # sealed anew, the same bytes are others
-            assert rows(hot_store) == before
-        assert keys(hot_store) == there
+    mended = await fresh.verify(repair=True)
+    assert outcomes(mended) == {("postgres", kind, "repaired")}
+    if "integrity_key" in secret:  # sealed anew, the same bytes are others
+        assert rows(hot_store) == before
+    assert keys(hot_store) == there
     assert await fresh.verify()
     assert await told(hot_store, secret) == seen
 
@@ -102,6 +98,50 @@ async def test_a_head_that_was_moved_is_found(hot_store: Store, secret: dict[str
     )
     found = await hot_store.saver(**secret).verify(repair=True)
     assert outcomes(found) == {("postgres", "head", "lost")}
+
+
+@both
+@pytest.mark.parametrize("seen", [True, False], ids=["seen by Redis", "forgotten"])
+async def test_a_head_that_is_gone_is_put_back_signed(
+    hot_store: Store, secret: dict[str, Any], seen: bool
+) -> None:
+    """So that it can be read, and the thread go on; whether Redis still tells which it was."""
+    saver = hot_store.saver(**secret)
+    await story(saver)
+    harm(hot_store, "DELETE FROM @head")
+    if not seen:
+        forget(hot_store)
+    fresh = hot_store.saver(**secret)
+    assert outcomes(await fresh.verify()) == {("postgres", "head", "repairable")}
+    assert outcomes(await fresh.verify(repair=True)) == {("postgres", "head", "repaired")}
+    assert await fresh.verify()
+    assert (await told(hot_store, secret))[0]["own"] == text("3")
+    assert values_of(await step(fresh, "4", own=text("4")))["own"] == text("4")
+
+
+@both
+async def test_a_head_is_not_put_back_before_what_redis_has_seen(
+    hot_store: Store, secret: dict[str, Any]
+) -> None:
+    """All newer rows were removed with it, and the copy is put back: it would be signed anew."""
+    saver = hot_store.saver(**secret)
+    await story(saver)
+    stale = keys(hot_store)[key_of(hot_store, "")]
+    await step(saver, "4", own=text("4"))
+    set_copy(hot_store, stale)
+    harm(hot_store, "DELETE FROM @checkpoint WHERE id = '4'")
+    harm(hot_store, "DELETE FROM @head")
+    for found in (await saver.verify(), await saver.verify(repair=True)):
+        assert {outcome for *_, outcome in outcomes(found)} == {"lost"}
+    assert hot_store.query("SELECT 1 FROM durable_state.head") == []
+
+
+def forget(store: Store) -> None:
+    """Redis knows no signed head any more."""
+    with redis.Redis.from_url(store.redis_url) as client:
+        names = list(client.scan_iter("*:witness"))
+        assert names
+        client.delete(*names)
 
 
 @both
