@@ -241,7 +241,7 @@ class Engine:
             if view.down is not None:
                 raise view.down
             # The hot head without a copy of it, or a durable one that was removed meanwhile.
-            await self._flusher.settle(place.thread)
+            lost = place.ns in await self._flusher.settle(place.thread) or lost
             most = None
         raise UnavailableError("redis", "the head kept changing while it was read")
 
