@@ -121,7 +121,7 @@ def judged(answer: Answer, right: Answer, content: dict[str, frozenset[str]], ed
 
 def judged_signed(read: str, answer: Answer, right: Answer) -> str:
     """What an answer is worth that lacks something where heads are signed: no read of a head gives
-    another checkpoint, or none, and no list of a thread leaves its heads out."""
+    another checkpoint, or none."""
     there = {checkpoint for checkpoint, _ in answer.found}
     if read.startswith("head") and there != {checkpoint for checkpoint, _ in right.found}:
         return "WRONG: the head is another one, in silence"

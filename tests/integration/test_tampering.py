@@ -429,3 +429,21 @@ async def test_a_filter_finds_nothing_that_was_made_to_fit(
     assert [values_of(one) for one in found] == [{"c": 3}]
     found = await saver.list(at(), filter={"step": 2, "source": "loop"})
     assert [values_of(one) for one in found] == [{"c": 2}]
+
+
+@pytest.mark.parametrize("key", ["integrity_key", "encryption_key"])
+async def test_no_run_takes_along_what_it_did_not_make(
+    postgres_url: str, open_saver: Open, key: str
+) -> None:
+    """Somebody changed which run a checkpoint is found by."""
+    saver = open_saver(postgres_url, **{key: KEY})
+    for run in ("one", "two"):
+        await put(saver, at(run), cp({"c": run}), {"source": "loop", "step": 0, "run_id": run})
+    query(
+        postgres_url,
+        """UPDATE durable_state.checkpoint SET meta = meta || '{"run_id": "two"}'""",
+    )
+    with pytest.raises(CorruptionError, match="runs"):
+        await saver.delete_for_runs(["two"])
+    for run in ("one", "two"):
+        assert values_of(await saver.get_tuple(at(run))) == {"c": run}
