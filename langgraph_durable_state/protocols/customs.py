@@ -85,14 +85,15 @@ class Customs:
 
     async def clear(
         self, outbox: Outbox, thread: Thread, prove: Callable[[Entry], Awaitable[object]]
-    ) -> None:
+    ) -> bool:
         """Deals with the oldest entry of an outbox, if it is not what was acknowledged, which
-        ``prove`` says by an `Unsound`.
+        ``prove`` says by an `Unsound`; whether the oldest is another one now.
 
         It is restored from Redis or Postgres if one of them has it. If not, it goes to quarantine,
         and if the head stands on it, that is lost until the loss is accepted.
         """
         await self._vault.gather(thread)
+        before = (await outbox.entries(thread, 0, 1)).entries
         tally = Tally()
         check = Check(
             self._shared, self._durable, outbox, self._shared.serializer, True, tally, thread
@@ -108,6 +109,7 @@ class Customs:
                 await prove(entry)
             except Unsound as found:
                 await self._set_aside(outbox, check.thread, raw, entry, found.detail)
+        return (await outbox.entries(thread, 0, 1)).entries != before
 
     async def _set_aside(
         self, outbox: Outbox, thread: Thread, raw: bytes, entry: Entry | None, reason: str

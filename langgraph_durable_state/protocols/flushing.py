@@ -222,17 +222,20 @@ class Flusher:
             self._shared.events.emit("flush_failed", str(error), place=Place(named, ""))
 
     async def _take(self, thread: Thread, holder: bytes) -> Outgoing | None:
+        stuck = False
         while True:
             try:
                 return await self._outbox.take(thread, holder, BATCH)
             except CorruptionError:
-                await self._clear(thread)
+                if stuck:
+                    raise  # it is not for an entry
+                stuck = not await self._clear(thread)
 
-    async def _clear(self, thread: Thread) -> None:
+    async def _clear(self, thread: Thread) -> bool:
         async def prove(entry: Entry) -> None:
             await self._customs.proven(thread, await self._fitting(entry, None), {})
 
-        await self._customs.clear(self._outbox, thread, prove)
+        return await self._customs.clear(self._outbox, thread, prove)
 
     async def _ack(self, taken: Taken, holder: bytes) -> int:
         out, left = taken.out, 1

@@ -165,3 +165,14 @@ async def test_who_flushes_needs_no_key(pair: Pair) -> None:
     assert pair.stored() == [id_of(first), id_of(second)]
     found = await pair.saver({}, **GUARDS["encrypted"]).get_tuple(at())
     assert values_of(found) == {"c": 2}
+
+
+async def test_an_entry_that_was_emptied_holds_nothing_up(pair: Pair) -> None:
+    saver = pair.saver(BEHIND)
+    [first, _] = await in_spell(pair, saver)
+    with redis.Redis.from_url(pair.redis.url) as client:
+        client.lset(pair._key("t", ""), 0, "")
+    spoil_copy(pair)
+    await flush(saver)
+    assert (pair.stored(), pair.waiting()) == ([id_of(first)], 0)
+    assert await pair.saver(BEHIND).accept_loss("t") == [""]
