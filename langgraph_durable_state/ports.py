@@ -410,9 +410,9 @@ class Outbox(HotScrub, Protocol):
             CorruptionError: if the very first cannot be read.
         """
 
-    async def skip(self, thread: Thread) -> bytes | None:
-        """Takes the oldest entry off that cannot be read, without its being flushed: its bytes;
-        None if it can be read, or there is none."""
+    async def skip(self, thread: Thread, known: bytes | None = None) -> bytes | None:
+        """Takes the oldest entry off, if it is the one that is `known`, or, without that, cannot be
+        read, without its being flushed: its bytes; None if it did not."""
 
     async def ack(
         self,

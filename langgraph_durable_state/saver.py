@@ -268,6 +268,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             unflushed=background,
             leases=self._leases,
             clock=time.time,
+            serializer=Serializer(self.serde),
             on_recovery=check_hook(on_recovery),
         )
         caches = (heads, recent, filled, doubted, told)

@@ -285,6 +285,18 @@ def filtered_wrong(made: Described, stored: str) -> bool:
     return any(have[key] != value and "?" not in str(value) for key, value in wanted.items())
 
 
+def answers(made: Described, wanted: Mapping[str, str]) -> bool:
+    """Whether a filter, as it was put to the projection, holds of a record's metadata itself; see
+    `filtered_wrong` for what nobody can tell."""
+    if not made.exact:
+        return True
+    _, have = _typed(made.text)
+    return all(
+        key in have and (have[key] == _typed(text) or "?" in str(have[key]))
+        for key, text in wanted.items()
+    )
+
+
 def _typed(text: str) -> tuple[str, Any]:
     try:
         kind, value = projection.typed(text)

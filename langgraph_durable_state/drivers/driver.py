@@ -84,7 +84,8 @@ class Driver:
         self.copies = copies = Copies(hot, shared)
         self.arbiter = Arbiter(shared, durable, outbox)
         self.anchors = anchors = Anchors(shared, durable, hot)
-        self.flusher = Settler(shared, durable, outbox, self.arbiter, anchors)
+        self.vault = vault = Vault(shared.blobs.keys, durable)
+        self.flusher = Settler(shared, durable, outbox, self.arbiter, anchors, vault)
         self.leasing = Leasing(shared, durable, outbox)
         behind = None
         if outbox is not None:
@@ -92,7 +93,6 @@ class Driver:
         self.chronicle = Chronicle(durable)
         self.recovery = Recovery(shared, durable, copies, self.arbiter, outbox, anchors)
         self.teller = Teller(shared, self.recovery, self.chronicle)
-        self.vault = vault = Vault(shared.blobs.keys, durable)
         settler, told, kept = self.flusher, (self.recovery, self.teller), (vault, anchors)
         self.attestor = Attestor(shared, durable, anchors)
         self.scrubber = scrubber = Scrubber(shared, durable, outbox, vault, self.attestor)

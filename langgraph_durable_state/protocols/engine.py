@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from ..decisions import arguments, codec, keys, projection, recovery
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
+from ..decisions.evidence import answers, described
 from ..decisions.heads import Signed
 from ..decisions.matching import Chunk
 from ..decisions.recovery import Age, Decision, Tiers
@@ -253,7 +254,7 @@ class Engine:
             if view.down is not None:
                 raise view.down
             # The hot head without a copy of it, or a durable one that was removed meanwhile.
-            await self._flusher.settle(place.thread)
+            lost = place.ns in await self._flusher.settle(place.thread) or lost
             most = None
         raise UnavailableError("redis", "the head kept changing while it was read")
 
@@ -409,6 +410,8 @@ class Engine:
             found = page.writes.get((row.ns, row.id), ())
             try:
                 record = self._reader.record(place, row, page.chunks, parsed)
+                if listing.filter:
+                    self._require_match(serializer, record, listing)
                 if sparing:
                     sound, bad = self._reader.sound_batches(place, found, page.chunks)
                     batches = [batch for _, batch in sound]
@@ -425,6 +428,13 @@ class Engine:
         if self._shared.blobs.keys.signs:
             links = links.followed(seen)
         return page.rows, out, links
+
+    def _require_match(self, serializer: Serializer, record: Record, listing: Listing) -> None:
+        """Raises CorruptionError where a filter has found what it should not have."""
+        shown = described(record, serializer, self._shared.blobs.keys.clear)
+        if not answers(shown, listing.filter):
+            wrong = Unsound(None, "what filters look at is not its metadata")
+            raise corrupt(record.place, record.id, wrong)
 
     async def delta_history(
         self, serializer: Serializer, config: Mapping[str, Any], channels: Sequence[str]

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.keys import Numbers
+from ..decisions.serializing import Serializer
 from ..events import Kind
 from ..health import HeadCacheHealth
 from ..recovery import OnRecovery
@@ -153,6 +154,7 @@ class Shared:
         policy: what may be done while the tiers are not one.
         unflushed, leases: as their types say.
         clock: seconds of the epoch.
+        serializer: reads metadata where no call brings one.
         on_recovery: called where a head is not served just as it was left; None for nobody.
     """
 
@@ -172,4 +174,5 @@ class Shared:
     unflushed: Unflushed
     leases: Leases
     clock: Callable[[], float]
+    serializer: Serializer
     on_recovery: OnRecovery | None = None

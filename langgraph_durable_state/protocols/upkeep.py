@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
-from ..decisions import codec, retention
+from ..decisions import codec, projection, retention
 from ..decisions.codec import Blobs, Record, Unsound
 from ..decisions.digest import Seal
+from ..decisions.evidence import answers, described
+from ..decisions.keyring import KeyNeeded
 from ..decisions.matching import Chunk
 from ..decisions.rechaining import Rechained
 from ..decisions.serializing import Serializer
@@ -98,7 +101,8 @@ class Upkeep:
         made from.
 
         Raises:
-            CorruptionError: if a record that has to be looked at is not what was written.
+            CorruptionError: if a record that has to be looked at is not what was written, or a
+                checkpoint that was found is not one of theirs.
         """
         if not run_ids:
             return
@@ -106,6 +110,9 @@ class Upkeep:
         doomed: defaultdict[Thread, set[tuple[str, str]]] = defaultdict(set)
         for thread, ns, id in await self._durable.runs(tenant, run_ids):
             doomed[thread].add((ns, id))
+        for thread in doomed:
+            meant = partial(self._require_made_by, serializer, thread, run_ids)
+            await self._vault.reading(thread, meant)
         for thread, ids in doomed.items():
             for _ in range(TRIES):
                 removed = partial(self._removed, serializer, thread, ids)
@@ -114,6 +121,26 @@ class Upkeep:
                 await self._flusher.end(thread)
             else:
                 raise _busy(thread, "remove what was asked for")
+
+    async def _require_made_by(
+        self, serializer: Serializer, thread: Thread, run_ids: Sequence[str]
+    ) -> None:
+        """Raises CorruptionError if runs are said to have made what they did not."""
+        for run_id in run_ids:
+            wanted = projection.of_filter({"run_id": run_id})
+            for page in await self._pages(thread, None, wanted):
+                for _, row in page.rows:
+                    place = Place(thread, row.ns)
+                    try:
+                        record = self._record(place, row, page)
+                    except KeyNeeded:
+                        raise
+                    except (CorruptionError, EvolutionError):
+                        continue  # it goes, whoever made it
+                    shown = described(record, serializer, self._blobs.keys.clear)
+                    if not answers(shown, wanted):
+                        what = Unsound(None, "what runs are found by is not its metadata")
+                        raise corrupt(place, row.id, what)
 
     async def _removed(
         self, serializer: Serializer, thread: Thread, ids: set[tuple[str, str]]
@@ -272,9 +299,14 @@ class Upkeep:
             await self._durable.copy(source, target, [], [], last, signed)
         return (await self._durable.heads(target)).keys() == heads.keys()
 
-    async def _pages(self, source: Thread, only: set[tuple[str, str]] | None) -> list[Page]:
-        """All of a thread without its chunks' data, newest first."""
-        listing = Listing(source, source.tenant, None, None, None, {}, PAGE, light=True)
+    async def _pages(
+        self,
+        source: Thread,
+        only: set[tuple[str, str]] | None,
+        wanted: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[Page]:
+        """All of a thread, or what a filter finds, without its chunks' data, newest first."""
+        listing = Listing(source, source.tenant, None, None, None, wanted, PAGE, light=True)
         pages: list[Page] = []
         while True:
             page = await self._durable.page(listing)
