@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from . import verification
 from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores
-from .errors import DurableStateError
-from .exit_codes import DAMAGED, FAILED, INTERRUPTED, REPAIRED
+from .errors import DurableStateError, UsageError
+from .exit_codes import DAMAGED, FAILED, INTERRUPTED, REPAIRED, code_of
 from .verification import VerifyProgress, VerifyReport
 
 
@@ -23,7 +23,11 @@ def verdict(report: VerifyReport) -> int:
     if report.clean:
         return 0
     outcomes = {found.outcome for found in report.findings}
-    return DAMAGED if "lost" in outcomes else FAILED if "unread" in outcomes else REPAIRED
+    if "lost" in outcomes:
+        return DAMAGED
+    if report.unknown:
+        return code_of(UsageError)
+    return FAILED if "unread" in outcomes else REPAIRED
 
 
 def add_to(app: typer.Typer) -> None:
@@ -51,7 +55,7 @@ def verify(
     """Check all that is stored against its digests, beside whatever else goes on.
 
     Exits with 0 if all is as it was written, 7 if what is not was restored (or, without
-    --repair, can be), 4 if something is lost.
+    --repair, can be), 4 if something is lost, 2 if there is nothing of a thread that was named.
     """
     # What the log would say stands in the report.
     logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())

@@ -283,6 +283,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             shape=shape,
             outlines=outlines,
             interrupts=interrupts,
+            serializer=Serializer(self.serde),
             on_recovery=check_hook(on_recovery),
         )
         caches = (heads, recent, filled, doubted, told, outlines, interrupts)

@@ -468,6 +468,24 @@ class Entry:
     refused: bool = False
 
 
+PENDING = "?"
+"""Ends the count of what was forgotten, while that is about to be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """The newest signed head that the hot tier was told of, empty if it knows none; and how often
+    it had to forget one of this namespace lately, empty if not."""
+
+    head: bytes
+    drops: bytes
+
+    @property
+    def pending(self) -> bool:
+        """Whether the head may be about to be removed, or moved back."""
+        return self.drops.endswith(PENDING.encode())
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A marked head: the spell's token, the number of the last of its entries that is durable, and

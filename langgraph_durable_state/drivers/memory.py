@@ -466,7 +466,7 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
             if _digest(stored) != to.digest or there != expected or place.ns in rows.ahead:
                 return False
             seq = head.seq if head is not None else rows.last(place.ns)
-            rows.heads[place.ns] = Head(to.id, seq, to.digest)
+            rows.heads[place.ns] = replace(to, seq=seq)
             return True
 
     # -- copying -----------------------------------------------------------------------------

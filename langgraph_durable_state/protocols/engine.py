@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from ..decisions import arguments, keys, projection
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
+from ..decisions.evidence import answers, described
 from ..decisions.heads import Signed
 from ..decisions.matching import Chunk
 from ..decisions.recovery import Age, Decision, Tiers
@@ -38,6 +39,7 @@ from .naming import Naming
 from .reading import asked_for, corrupt, united
 from .recovering import Examined, Recovery
 from .runs import Run
+from .scrub import Scrubber
 from .settling import Settler
 from .shared import Known, Shared
 from .telling import Teller
@@ -69,6 +71,7 @@ class Engine:
         recovery, teller: find what is to be served where something is damaged, and tell of it.
         vault: finds the keys that it is read with.
         anchors: tell heads that were moved.
+        scrubber: restores what was served from the other tier.
         naming: finds namespaces under their former names.
     """
 
@@ -83,12 +86,14 @@ class Engine:
         teller: Teller,
         vault: Vault,
         anchors: Anchors,
+        scrubber: Scrubber,
         naming: Naming,
     ) -> None:
         self._shared = shared
         self._naming = naming
         self._vault = vault
         self._anchors = anchors
+        self._scrubber = scrubber
         self._reader = shared.reader
         self._durable = durable
         self._copies = copies
@@ -136,6 +141,9 @@ class Engine:
             if id is not None and await self._durable.chain(place, id, 1):
                 raise met
             return None  # it was deleted meanwhile
+        target = found.target
+        if found.rule.decision is Decision.REPAIR and target and target.tier == "postgres":
+            await self._scrubber.restore(serializer, place, target.id)
         return self._served(serializer, place, id, found, found.served)
 
     def _served(
@@ -247,7 +255,7 @@ class Engine:
             if view.down is not None:
                 raise view.down
             # The hot head without a copy of it, or a durable one that was removed meanwhile.
-            await self._flusher.settle(place.thread)
+            lost = place.ns in await self._flusher.settle(place.thread) or lost
             most = None
         raise UnavailableError("redis", "the head kept changing while it was read")
 
@@ -397,6 +405,8 @@ class Engine:
             found = page.writes.get((row.ns, row.id), ())
             try:
                 record = self._reader.record(place, row, page.chunks, parsed)
+                if listing.filter:
+                    self._require_match(serializer, record, listing)
                 if sparing:
                     sound, bad = self._reader.sound_batches(place, found, page.chunks)
                     batches = [batch for _, batch in sound]
@@ -418,6 +428,13 @@ class Engine:
         if self._shared.blobs.keys.signs:
             links = links.followed(seen)
         return page.rows, out, links
+
+    def _require_match(self, serializer: Serializer, record: Record, listing: Listing) -> None:
+        """Raises CorruptionError where a filter has found what it should not have."""
+        shown = described(record, serializer, self._shared.blobs.keys.clear)
+        if not answers(shown, listing.filter):
+            wrong = Unsound(None, "what filters look at is not its metadata")
+            raise corrupt(record.place, record.id, wrong)
 
     async def delta_history(
         self, serializer: Serializer, config: Mapping[str, Any], channels: Sequence[str]

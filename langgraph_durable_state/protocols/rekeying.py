@@ -11,6 +11,7 @@ from ..decisions.codec import Unsound
 from ..decisions.digest import Seal
 from ..decisions.resealing import Resealed, chunks_of, parents_first
 from ..decisions.serializing import Serializer
+from ..errors import CorruptionError, EvolutionError, KeyMissingError
 from ..ports import Durable, Outbox
 from ..words import Listing, Owner, Page, Place, Thread, Typed
 from .anchoring import Anchors
@@ -32,6 +33,15 @@ _LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
+class Unrekeyed:
+    """A thread that was left as it is, and why: something of it is damaged, lost, or under a key
+    that is not known. Without a ``thread`` it is a data key."""
+
+    thread: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rekeyed:
     """What a call of `rekey` did.
 
@@ -40,12 +50,14 @@ class Rekeyed:
         rewritten: how many of them were under other keys, and are under the current ones now.
         busy: ids of those that moved on whenever they were about to be rewritten.
         keys: how many data keys were wrapped anew.
+        damaged: threads and data keys that cannot be brought under the current keys.
     """
 
     threads: int
     rewritten: int
     busy: tuple[str, ...]
     keys: int
+    damaged: tuple[Unrekeyed, ...] = ()
 
 
 class Rekeyer:
@@ -93,13 +105,39 @@ class Rekeyer:
         seal = self._vault.at_hand(thread, None)
         if seal is None:
             _, seal = await self._vault.of_owner(thread, renewed)
+        rewritten, seen = False, ""
         for _ in range(TRIES):
-            rewrite = partial(self._rewritten, serializer, thread, seal)
-            done = await self._vault.reading(thread, rewrite)
-            if done is not None:
-                return done
-            await self._flusher.end(thread)
+            try:
+                rewrite = partial(self._rewritten, serializer, thread, seal)
+                done = await self._vault.reading(thread, rewrite)
+            except CorruptionError as error:
+                if str(error) == seen:
+                    raise
+                seen = str(error)  # it may have been removed while it was read
+                continue
+            if done is None:
+                await self._flusher.end(thread)
+                continue
+            rewritten = rewritten or done
+            await self._flusher.settle(thread)
+            left = partial(self._is_left, thread, seal)
+            if not await self._vault.reading(thread, left):
+                return rewritten
         return None
+
+    async def _is_left(self, thread: Thread, seal: Seal) -> bool:
+        """Whether something came meanwhile that is under another seal, or waits to be stored."""
+        for page in await self._pages(thread, light=True):
+            blobs = [(row.record, row.digest) for _, row in page.rows]
+            blobs += [(row.blob, row.digest) for rows in page.writes.values() for row in rows]
+            try:
+                if any(self._shared.blobs.unpack(*one).seal.id != seal.id for one in blobs):
+                    return True
+            except Unsound:
+                return True  # the next look tells what is wrong
+        if self._outbox is None or not self._shared.policy.asks_hot:
+            return False
+        return (await self._outbox.depth(thread))[0] > 0
 
     async def _rewritten(self, serializer: Serializer, thread: Thread, seal: Seal) -> bool | None:
         """Rewrites once; None if the thread moved on meanwhile."""
@@ -140,32 +178,40 @@ class Rekeyer:
                     raise corrupt(place, id, found) from found
                 made.batch(place, row, batch, seal)
 
-    async def _pages(self, thread: Thread) -> list[Page]:
-        """All of a thread, newest first."""
-        listing = Listing(thread, thread.tenant, None, None, None, {}, PAGE)
+    async def _pages(self, thread: Thread, light: bool = False) -> list[Page]:
+        """All of a thread, newest first; without its chunks' data if `light`."""
+        listing = Listing(thread, thread.tenant, None, None, None, {}, PAGE, light=light)
         pages = []
         while (page := await self._durable.page(listing)).rows:
             pages.append(page)
+            if len(page.rows) < PAGE:
+                break
             row = page.rows[-1][1]
             listing = replace(listing, after=(thread.key, row.ns, row.seq))
         return pages
 
     def _shown(self, serializer: Serializer, metadata: Typed) -> str:
-        found = serializer.loads(metadata.tag, metadata.data)
+        try:
+            found = serializer.loads(metadata.tag, metadata.data)
+        except Exception as error:  # the bytes are what was written
+            raise EvolutionError(f"its metadata cannot be read: {error}") from error
         return projection.of_metadata(found, self._shared.blobs.keys.clear)
 
-    async def rewrap(self) -> int:
-        """Wraps data keys that are under another master key anew; how many there were.
-
-        Raises:
-            KeyMissingError: if one is under a master key that is not known.
-        """
-        done, after = 0, b""
+    async def rewrap(self) -> tuple[int, list[Unrekeyed]]:
+        """Wraps data keys that are under another master key anew: how many it did, and which it
+        could not."""
+        done, after, left = 0, b"", []
         while (master := self._vault.master) is not None:
             stale = await self._durable.data_keys_besides(master, after, KEYS)
             if not stale:
                 break
             for key in stale:
-                await self._durable.add_data_key(self._vault.rewrapped(key))
-            done, after = done + len(stale), stale[-1].id
-        return done
+                try:
+                    made = self._vault.rewrapped(key)
+                except (CorruptionError, KeyMissingError) as error:
+                    left.append(Unrekeyed("", f"data key {key.id.hex()}: {error}"))
+                    continue
+                await self._durable.add_data_key(made)
+                done += 1
+            after = stale[-1].id
+        return done, left

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.keys import Numbers
+from ..decisions.serializing import Serializer
 from ..events import Kind
 from ..health import HeadCacheHealth
 from ..recovery import OnRecovery
@@ -157,6 +158,7 @@ class Shared:
         clock: seconds of the epoch.
         shape: of the user's state.
         outlines, interrupts: what `DualWrite` notes.
+        serializer: reads metadata where no call brings one.
         on_recovery: called where a head is not served just as it was left; None for nobody.
     """
 
@@ -179,4 +181,5 @@ class Shared:
     shape: Shape
     outlines: Lately[tuple[Place, str], Snapshot]
     interrupts: Lately[str, str]
+    serializer: Serializer
     on_recovery: OnRecovery | None = None

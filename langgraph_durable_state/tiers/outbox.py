@@ -191,13 +191,13 @@ class RedisOutbox(RedisScrub):
             bad = Unsound(None, f"the count of its entries cannot be read ({error!r})")
             raise _unreadable(thread, bad) from error
 
-    async def skip(self, thread: Thread) -> bytes | None:
+    async def skip(self, thread: Thread, known: bytes | None = None) -> bytes | None:
         names = self._of_thread(thread)[:2]
-        oldest = await self._scripts.call("skip", names, [""])
-        if not oldest or _is_readable(oldest):
+        oldest = await self._scripts.call("skip", names, []) if known is None else known
+        if oldest is None or (known is None and _is_readable(oldest)):
             return None
         skipped: bytes | None = await self._scripts.call("skip", names, [oldest])
-        return skipped or None
+        return skipped
 
     async def ack(
         self,

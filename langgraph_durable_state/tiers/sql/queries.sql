@@ -564,19 +564,19 @@ UPDATE {schema}.head h SET flushed = w.new FROM wanted w
  WHERE (h.tk, h.ns) = (w.tk, w.ns) AND w.ahead = w.token AND w.flushed = w.old
 RETURNING h.ns;
 
--- move_head: Makes a checkpoint ($4, with the digest $5) the head, if the head's digest is $3 (empty
--- if there is no head) and Redis is not ahead.
+-- move_head: Makes a checkpoint ($4, with the digest $5) the head, signed with $6, if the head's
+-- digest is $3 (empty if there is no head) and Redis is not ahead.
 WITH target AS MATERIALIZED (
   SELECT tk, ns, id, digest FROM {schema}.checkpoint
    WHERE (tk, ns, id) = ($1::uuid, $2::text, $4::text) AND digest = $5::bytea
 ), moved AS (
-  UPDATE {schema}.head h SET id = t.id, digest = t.digest FROM target t
+  UPDATE {schema}.head h SET id = t.id, digest = t.digest, seal = $6::bytea FROM target t
    WHERE (h.tk, h.ns) = (t.tk, t.ns) AND h.digest = $3::bytea AND h.ahead IS NULL
   RETURNING true
 ), made AS (
-  INSERT INTO {schema}.head (tk, ns, seq, id, digest)
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT t.tk, t.ns, (SELECT max(c.seq) FROM {schema}.checkpoint c WHERE (c.tk, c.ns) = ($1, $2)),
-         t.id, t.digest
+         t.id, t.digest, $6
     FROM target t WHERE $3 = ''
   ON CONFLICT DO NOTHING
   RETURNING true
@@ -701,7 +701,7 @@ SELECT 0 AS kind, NULL AS a, NULL AS b, NULL AS c, NULL AS d, NULL::bigint AS e,
        tenant AS g, id AS h, user_id AS i, session_id AS j, NULL::boolean AS k
   FROM {schema}.thread WHERE tk = $1::uuid AND at < 'infinity'
 UNION ALL
-SELECT 1, ns, id, NULL, NULL, seq, NULL, digest, NULL, NULL, NULL, NULL
+SELECT 1, ns, id, NULL, NULL, seq, NULL, digest, seal, NULL, NULL, NULL
   FROM {schema}.head WHERE tk = $1 AND ($4::text[] IS NULL OR ns = ANY ($4))
 UNION ALL
 SELECT 2, c.ns, c.id, c.parent, c.meta::text, c.seq, c.size, c.digest, c.record, c.chunks, NULL,
@@ -728,14 +728,14 @@ ON CONFLICT (tk) DO UPDATE
   WHERE (t.tenant, t.id) = ($6, $7::bytea) OR ($6 IS NULL AND t.at = 'infinity')
 RETURNING true;
 
--- mend_head: Puts the right checkpoint into a head, if it is as it was found ($6, $7). One that was
--- missing is put where the checkpoint is.
-INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest)
-SELECT $1::uuid, $2::text, $3::bigint, $4::text, $5::bytea
+-- mend_head: Puts the right checkpoint into a head, signed with $8, if it is as it was found ($6, $7).
+-- One that was missing is put where the checkpoint is.
+INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest, seal)
+SELECT $1::uuid, $2::text, $3::bigint, $4::text, $5::bytea, $8::bytea
  WHERE EXISTS (SELECT FROM {schema}.checkpoint c
                 WHERE (c.tk, c.ns, c.id, c.digest) = ($1, $2, $4, $5))
    AND ($6::text IS NULL OR EXISTS (SELECT FROM {schema}.head f WHERE (f.tk, f.ns) = ($1, $2)))
-ON CONFLICT (tk, ns) DO UPDATE SET id = excluded.id, digest = excluded.digest
+ON CONFLICT (tk, ns) DO UPDATE SET id = excluded.id, digest = excluded.digest, seal = excluded.seal
   WHERE (h.id, h.digest) = ($6, $7::bytea)
 RETURNING true;
 
