@@ -214,7 +214,7 @@ class Custody:
                 progress(thread.id)
 
         if thread_ids is None:
-            async for thread in driver.rekeyer.threads(tenant):
+            async for thread in driver.rewriter.threads(tenant):
                 await one(thread)
             return Rekeyed(seen, rewritten, tuple(busy), await driver.rekeyer.rewrap())
         for id in thread_ids:

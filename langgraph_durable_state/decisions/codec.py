@@ -308,6 +308,11 @@ def slot_name(slot: int) -> str:
     return str(min(slot, 0))
 
 
+def differing_slot(digest: Digest) -> int:
+    """The slot of a batch that differs from the first: positive, and its own."""
+    return int.from_bytes(digest[:4]) & 0x7FFFFFFF or 1
+
+
 def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow:
     """The stored form of a batch under a seal; a version of the user's state other than 0 stands
     before its entries."""
@@ -329,6 +334,23 @@ def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow
     )
 
 
+def version_of(row: WriteRow, blobs: Blobs) -> int:
+    """The version of the user's state that a stored batch is of. Nothing proves it here.
+
+    Raises:
+        Unsound: if it cannot be read.
+    """
+    try:
+        return _version(ormsgpack.unpackb(blobs.unpack(row.blob, row.digest).data))
+    except DAMAGE as error:
+        raise Unsound(None, f"writes of task {row.task} cannot be read ({error})") from error
+
+
+def _version(entries: list[Any]) -> int:
+    """Takes the version off the entries of a batch."""
+    return int(entries.pop(0)) if entries and isinstance(entries[0], int) else 0
+
+
 def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: Blobs) -> Batch:
     """The batch of a stored row, proven to be the one its digest was made from.
 
@@ -339,7 +361,7 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     _check_tenant(place, seal)
     try:
         entries = ormsgpack.unpackb(content)
-        version = entries.pop(0) if entries and isinstance(entries[0], int) else 0
+        version = _version(entries)
         writes = _channels(entries, lambda _: None, row.numbers, chunks)
     except DAMAGE as error:
         raise Unsound(None, f"writes of task {row.task} cannot be read ({error})") from error

@@ -18,9 +18,11 @@ from ..protocols.chronicle import Chronicle
 from ..protocols.copies import Copies
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.migrating import Migrator
 from ..protocols.naming import Naming
 from ..protocols.recovering import Recovery
 from ..protocols.rekeying import Rekeyer
+from ..protocols.rewriting import Rewriter
 from ..protocols.scrub import Scrubber
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
@@ -66,6 +68,8 @@ class Driver:
         anchors: sign heads, and tell those that were moved.
         attestor: compares heads with what is kept outside.
         scrubber: checks what is stored, and restores it.
+        rewriter: finds threads, and rewrites them as a whole.
+        migrator: brings threads to a version of the user's state.
         rekeyer: brings threads under the current keys.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
@@ -101,7 +105,9 @@ class Driver:
         self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept, naming)
         self.attestor = Attestor(shared, durable, anchors)
         self.scrubber = Scrubber(shared, durable, outbox, vault, self.attestor)
-        self.rekeyer = Rekeyer(shared, durable, outbox, settler, vault, anchors)
+        self.rewriter = Rewriter(shared, durable, outbox, settler, *kept)
+        self.migrator = Migrator(shared, durable, settler, self.rewriter, self.chronicle)
+        self.rekeyer = Rekeyer(shared, durable, vault, self.rewriter)
         self.upkeep = Upkeep(durable, copies, settler, shared.blobs, shared.shape, *kept)
         self.close = close
         self._shared = shared

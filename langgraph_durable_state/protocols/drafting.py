@@ -241,7 +241,7 @@ def draft(
         asked.parent,
         digest,
         shape.version,
-        serializer.dumps(_body(asked.checkpoint), "the checkpoint's own fields"),
+        serializer.dumps(body_of(asked.checkpoint), "the checkpoint's own fields"),
         serializer.dumps(metadata, "metadata"),
         channels,
         consumed,
@@ -300,7 +300,8 @@ def _woven(weaver: Weaver, asked: Request, before: Mapping[str, Channel]) -> tup
     return tuple(out)
 
 
-def _body(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+def body_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's own fields, without its id and its channels' values."""
     body = {k: v for k, v in checkpoint.items() if k not in ("channel_values", "id")}
     body["channel_versions"] = _plain(body.get("channel_versions"))
     seen = body.get("versions_seen") or {}

@@ -14,7 +14,7 @@ ROOT = Path(langgraph_durable_state.__file__).parent
 PACKAGE = ROOT.name
 
 LAYERS = [
-    "words asfound errors events health recovery verification",
+    "words asfound errors events health recovery verification migration",
     "decisions",
     "ports",
     "tiers",
