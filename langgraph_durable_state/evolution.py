@@ -20,10 +20,14 @@ from .decisions.evolution.operations import (
     split,
 )
 from .decisions.evolution.steps import StateSchema
+from .migration import MigrateProgress, MigrateReport, ThreadMigration
 
 __all__ = [
+    "MigrateProgress",
+    "MigrateReport",
     "Operation",
     "StateSchema",
+    "ThreadMigration",
     "add_channel",
     "convert_channel",
     "drop_channel",
