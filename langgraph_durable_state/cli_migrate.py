@@ -1,19 +1,17 @@
 """The command of `durable-state` that brings what is stored to a version of the user's state.
 Imported once typer is known to be there."""
 
-import importlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Stores, Tenant, bar
+from .cli_schema import schema_named
 from .errors import UsageError
-from .evolution import StateSchema
 from .exit_codes import BUSY, FAILED, INTERRUPTED
 from .migration import MigrateProgress, MigrateReport, Progress
 
@@ -59,7 +57,7 @@ def migrate(
     logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())
     classes = tuple(_parts(each) for each in allow or ())
     stores = Stores(postgres, redis, tables, prefix)
-    with stores.open(state_schema=_schema(schema), allow=classes) as saver:
+    with stores.open(state_schema=schema_named(schema), allow=classes) as saver:
         report = _with_progress(
             lambda progress: saver.migrate(
                 threads or None, to=to, dry_run=dry_run, tenant_id=tenant, progress=progress
@@ -88,20 +86,6 @@ def _with_progress(work: Callable[[Progress], MigrateReport]) -> MigrateReport:
     except KeyboardInterrupt:
         print("durable-state: what was migrated stays so; call it again", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _schema(name: str) -> StateSchema:
-    module, attribute = _parts(name)
-    sys.path.insert(0, os.getcwd())  # as `python -m` finds modules
-    try:
-        found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(f"--schema {name}: {error}") from error
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, StateSchema):
-        raise UsageError(f"--schema {name} is no StateSchema, but {found!r}")
-    return found
 
 
 def _parts(name: str) -> tuple[str, str]:

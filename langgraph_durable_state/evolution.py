@@ -6,6 +6,8 @@ it, runs that wait at an interrupt included.
 
 from __future__ import annotations
 
+from .decisions.evolution.differing import Difference, SchemaReport
+from .decisions.evolution.fingerprint import Fingerprint
 from .decisions.evolution.operations import (
     Operation,
     add_channel,
@@ -20,14 +22,13 @@ from .decisions.evolution.operations import (
     split,
 )
 from .decisions.evolution.steps import StateSchema
-from .migration import MigrateProgress, MigrateReport, ThreadMigration
 
 __all__ = [
-    "MigrateProgress",
-    "MigrateReport",
+    "Difference",
+    "Fingerprint",
     "Operation",
+    "SchemaReport",
     "StateSchema",
-    "ThreadMigration",
     "add_channel",
     "convert_channel",
     "drop_channel",

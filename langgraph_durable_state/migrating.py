@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
+from .decisions import arguments
 from .decisions.keys import thread_of
 from .decisions.serializing import Serializer
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
-from .errors import UsageError
 from .migration import MigrateProgress, MigrateReport, Progress, ThreadMigration
 from .words import Thread
 
@@ -93,12 +93,14 @@ class Migrating:
         tenant: str,
         progress: Progress | None,
     ) -> MigrateReport:
-        if isinstance(thread_ids, str):
-            raise UsageError(f"thread_ids must be a list of str, not {thread_ids!r}")
+        arguments.text("tenant_id", tenant)
+        arguments.flag("dry_run", dry_run)
+        arguments.function("progress", progress)
+        ids = None if thread_ids is None else arguments.texts("thread_ids", thread_ids)
         version = driver.migrator.checked(to)
         seen, told = 0, list[ThreadMigration]()
-        unsettled = await driver.migrator.settle() if thread_ids is None else {}
-        async for thread, share in _threads(driver, thread_ids, tenant):
+        unsettled = await driver.migrator.settle() if ids is None else {}
+        async for thread, share in _threads(driver, ids, tenant):
             unsettled.pop(thread, None)
             done = await driver.migrator.migrate(self._serializer, thread, version, dry_run)
             seen += 1
@@ -113,7 +115,7 @@ class Migrating:
 
 
 async def _threads(
-    driver: Driver, thread_ids: Iterable[str] | None, tenant: str
+    driver: Driver, thread_ids: Sequence[str] | None, tenant: str
 ) -> AsyncIterator[tuple[Thread, float]]:
     """Each thread, and how many of all come no later."""
     if thread_ids is None:

@@ -57,8 +57,11 @@ class Resealed:
             aside: it is not its task's first, if it differs from that at all.
         """
         self._note(seal)
-        writes = tuple(self._channel(write) for write in batch.writes)
-        made = codec.pack_batch(place, replace(batch, writes=writes), self.blobs, self.seal)
+        writes, other = self._channels(batch.writes), batch.other
+        if other is not None:
+            other = replace(other, writes=self._channels(other.writes))
+        batch = replace(batch, writes=writes, other=other)
+        made = codec.pack_batch(place, batch, self.blobs, self.seal)
         if aside:
             made = replace(made, slot=codec.differing_slot(made.digest))
         if not aside or made.digest not in self._marks:
@@ -72,11 +75,14 @@ class Resealed:
         """A record made of a verified row; its parent, if it is there, came before, and so did that
         one's writes."""
         self._note(record.seal)
-        consumed = record.consumed
+        consumed, other = record.consumed, record.other
         made = replace(
             record,
             parent_digest=self._renamed(record.parent_digest),
-            channels=tuple(self._channel(channel) for channel in record.channels),
+            channels=self._channels(record.channels),
+            other=None
+            if other is None
+            else replace(other, channels=self._channels(other.channels)),
             consumed=None if consumed is None else self._all_renamed(consumed),
             seal=self.seal,
             count=self._count(record, is_head),
@@ -85,9 +91,8 @@ class Resealed:
         self._digests[row.digest] = digest
         packed = codec.pack_record(made, self.blobs, digest)
         shown = self.project(record)
-        numbers = codec.numbers_of(made.channels)
         ns = made.place.ns
-        new = replace(row, ns=ns, digest=digest, record=packed, numbers=numbers)
+        new = replace(row, ns=ns, digest=digest, record=packed, numbers=made.numbers)
         self._records.append((row.digest, new, shown))
         if ns != row.ns:
             self._former[ns] = row.ns
@@ -120,6 +125,9 @@ class Resealed:
 
     def _all_renamed(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
         return tuple(dict.fromkeys(map(self._renamed, digests)))
+
+    def _channels(self, channels: Sequence[Channel]) -> tuple[Channel, ...]:
+        return tuple(self._channel(channel) for channel in channels)
 
     def _channel(self, channel: Channel) -> Channel:
         pieces = tuple(replace(p, chunk=self._chunk(p.chunk)) for p in channel.pieces)

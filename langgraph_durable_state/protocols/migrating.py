@@ -73,6 +73,8 @@ class Migrator:
         schema = self._shape.schema
         if schema is None:
             raise UsageError("migrate() needs state_schema: nothing says what a version means")
+        if self._shape.beside is not None:
+            raise UsageError("migrate() is for when no older code is at work: end dual_write first")
         to = schema.version if to is None else to
         if type(to) is not int or not 0 <= to <= schema.version:
             raise UsageError(f"to={to!r} is not one of the versions 0 to {schema.version}")
@@ -172,9 +174,11 @@ class Migrator:
         found = set()
         for _, row in page.rows:
             try:
-                found.add(int(codec.record_parts(row, self._blobs)[1]))
+                parts = codec.record_parts(row, self._blobs)
+                forms = (parts.form, parts.other)
+                found |= {form.schema_version for form in forms if form is not None}
                 for write in page.writes.get((row.ns, row.id), ()):
-                    found.add(codec.version_of(write, self._blobs))
+                    found |= codec.versions_of(write, self._blobs)
             except Unsound as error:
                 raise corrupt(Place(thread, row.ns), row.id, error) from error
         return found

@@ -35,8 +35,9 @@ class Renaming:
         schema: the graph's.
         to: the version that they are wanted for.
         records: all that is stored of the thread, in each namespace oldest first.
-        read: a record as it was stored: LangGraph's own channels, and nothing that waits on it.
-        metadata: that of a record.
+        read: a record in the oldest shape that it is stored in: LangGraph's own channels, and
+            nothing that waits on it.
+        metadata: that of a record, likewise.
     """
 
     def __init__(
@@ -52,13 +53,12 @@ class Renaming:
         self._records = records
         self._read = lru_cache(HELD)(lambda key: read(records[key]))
         self._metadata = metadata
-        self._versions = sorted({to, *(record.schema_version for record in records.values())})
+        self._versions = sorted({to, *(v for each in records.values() for v in each.versions)})
         self._oldest: dict[str, Record] = {}
         self._first: dict[str, int] = {}
         for (ns, _), record in records.items():
             self._oldest.setdefault(ns, record)
-            version = record.schema_version
-            self._first[ns] = min(self._first.get(ns, version), version)
+            self._first[ns] = min(*record.versions, self._first.get(ns, schema.version))
         self._stored: dict[str, str] = {}
         """Which stored namespace each name is, or was, of."""
         self._origins: dict[str, Snapshot | None] = {}

@@ -86,6 +86,9 @@ class Reshaping:
         self._records = records
         self._writes = writes
         self._made = made
+        self._both = {
+            row.digest for of in writes.values() for row, batch, _ in of if batch.other is not None
+        }
         self._channels: dict[Key, tuple[Channel, ...]] = {}
         by_key = {(row.ns, row.id): record for row, record in records}
         self._names = Renaming(schema, to, by_key, self._bare, self._metadata)
@@ -140,6 +143,8 @@ class Reshaping:
         self, place: Place, record: Record, stored: Sequence[Stored]
     ) -> tuple[Record, list[Told]]:
         """A checkpoint and what waits on it in the other shape; the same, if it has it already."""
+        record = one_form(record, self._to)
+        stored = [(row, one_batch(batch, self._to), seal) for row, batch, seal in stored]
         batches = [batch for _, batch, _ in stored]
         versions = {record.schema_version, *(batch.schema_version for batch in batches)}
         asks = any(w.name == INTERRUPT for batch in batches for w in batch.writes)
@@ -246,7 +251,8 @@ class Reshaping:
     def _add_batch(self, place: Place, ns: str, told: Told) -> None:
         former = [(ns, row) for row, _, _ in told.rows]
         self._made.batch(former, place, told.batch, told.rows[0][2], aside=not told.seen)
-        self.counts.writes += any(batch != told.batch for _, batch, _ in told.rows)
+        both = any(row.digest in self._both for row, _, _ in told.rows)
+        self.counts.writes += both or any(batch != told.batch for _, batch, _ in told.rows)
 
     def _as_they_are(self, stored: Sequence[Stored]) -> list[Told]:
         return [Told((each,), each[1]) for each in stored]
@@ -259,29 +265,41 @@ class Reshaping:
         return replace(found, ns=ns)
 
     def _bare(self, record: Record) -> Snapshot:
-        """A record without the values of the user's channels."""
+        """A record in its oldest shape, without the values of the user's channels."""
+        record = one_form(record, min(record.versions))
         own = (c for c in record.channels if c.name != tasks.START and not tasks.is_users(c.name))
         return self._reader.stored(replace(record, channels=tuple(own)), (), self._serializer)
 
     def _metadata(self, record: Record) -> Mapping[str, Any]:
+        record = one_form(record, min(record.versions))
         found = self._serializer.loads(record.metadata.tag, record.metadata.data)
         return found if isinstance(found, Mapping) else {}
 
     def _note_interrupts(self, key: Key, record: Record) -> None:
         """Notes the new ids of the interrupts that a checkpoint's own tasks wait at."""
         batches = [
-            batch
+            one_batch(batch, self._to)
             for _, batch, _ in self._writes.get(key, ())
             if any(write.name in WRITES_IDX_MAP for write in batch.writes)
         ]
         if not any(write.name == INTERRUPT for batch in batches for write in batch.writes):
             return
         try:
-            snapshot = self._snapshot(record, batches)
+            snapshot = self._snapshot(one_form(record, self._to), batches)
             name = self._names.name(key[0])
             self._interrupts |= moved_interrupts(snapshot, self._schema, self._to, name)
         except EvolutionError:
             return  # it is met again, and told, when the checkpoint's turn comes
+
+
+def one_form(record: Record, to: int) -> Record:
+    """A record in one shape alone: that which code of a version would read."""
+    return record if record.other is None else replace(record.known_to(to), other=None)
+
+
+def one_batch(batch: Batch, to: int) -> Batch:
+    """A batch of writes, likewise."""
+    return batch if batch.other is None else replace(batch.known_to(to), other=None)
 
 
 def _task(now: Moved, batch: Batch) -> str:

@@ -95,6 +95,8 @@ class Rewriter:
         listing = Listing(thread, thread.tenant, None, None, None, {}, PAGE, light=light)
         while (page := await self._durable.page(listing)).rows:
             yield page
+            if len(page.rows) < PAGE:
+                return
             row = page.rows[-1][1]
             listing = replace(listing, after=(thread.key, row.ns, row.seq))
 

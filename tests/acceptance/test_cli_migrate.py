@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from langgraph_durable_state import DurableSaver, UsageError
+from langgraph_durable_state import DurableSaver, MigrateReport, UsageError
 from langgraph_durable_state.cli_migrate import verdict
 from langgraph_durable_state.errors import ConflictError
-from langgraph_durable_state.evolution import MigrateReport, ThreadMigration
 from langgraph_durable_state.exit_codes import BUSY, FAILED, code_of
+from langgraph_durable_state.migration import ThreadMigration
 from tests.cases import at, cp, query
 
 SHAPES = """

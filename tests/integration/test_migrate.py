@@ -12,10 +12,9 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Interrupt, interrupt
 from typing_extensions import TypedDict
 
-from langgraph_durable_state import ConflictError, EvolutionError, UsageError
+from langgraph_durable_state import ConflictError, EvolutionError, MigrateProgress, UsageError
 from langgraph_durable_state.decisions.keys import thread_key
 from langgraph_durable_state.evolution import (
-    MigrateProgress,
     StateSchema,
     convert_channel,
     move_class,
@@ -255,6 +254,33 @@ async def test_a_thread_of_several_versions_is_of_one(store: Store) -> None:
     assert await ends(store, store.open(state_schema=schema()), "t", 1) == told(1)
     assert await ends(store, other, "u", 1) == told(1)
     assert (await store.saver(state_schema=schema()).migrate()).told == ()
+
+
+@pytest.mark.parametrize("began", ["old", "new"])
+async def test_what_was_stored_for_older_code_too_is_so_no_longer(store: Store, began: str) -> None:
+    """Its subgraphs are stored under the names that the older code gave them until then."""
+    both = store.open(state_schema=schema(), dual_write=(0, 1))
+    if began == "old":
+        await paused(store, store.open(), "t", 0)
+    new = store.face(graph(New, both))
+    if began == "new":
+        await new.invoke({"messages": ["hello " * 90]}, at())
+    await new.invoke(Command(resume="answer 0"), at())
+    with pytest.raises(UsageError, match="dual_write"):
+        await store.face(both).migrate()
+    reader = store.open(state_schema=schema())
+    before = [state async for state in _states(store.face(graph(New, reader)))]
+    done = await store.saver(state_schema=schema()).migrate()
+    assert done.migrated == ("t",)
+    (names,) = [each.namespaces for each in done.told]
+    assert {(old.split(":")[0], now.split(":")[0]) for old, now in names.items()} == {
+        ("sub", "research")
+    }
+    fresh = store.open_reader(state_schema=schema())
+    assert [state async for state in _states(store.face(graph(New, fresh)))] == before
+    assert (await store.saver(state_schema=schema()).migrate()).told == ()
+    assert await ends(store, store.open(state_schema=schema()), "t", 1) == told(1)
+    assert bool(await store.saver(state_schema=schema()).verify())
 
 
 # -- what cannot be brought there --------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import EvolutionError
@@ -24,6 +24,7 @@ __all__ = [
     "moved_interrupts",
     "moved_namespace",
     "path_of",
+    "shown",
     "stored_name",
     "touched",
     "value_up",
@@ -85,6 +86,33 @@ def moved(
     metadata = _under(shape.metadata, snapshot.ns, ns)
     made = Snapshot(ns, to, shape.checkpoint, metadata, settling.merged(told, to))
     return Moved(made, {(each.version, each.was): each.task for each in settled})
+
+
+def shown(
+    snapshot: Snapshot,
+    schema: StateSchema,
+    to: int,
+    ns: str | None = None,
+    interrupts: Mapping[str, str] | None = None,
+) -> Snapshot:
+    """The snapshot as `evolved` makes it; without what waits on it, if that cannot be brought up.
+
+    For whoever looks at a thread's history, which holds checkpoints that waited for nodes that are
+    no more: not for whoever goes on from one.
+
+    Raises:
+        EvolutionError: if its values cannot be brought there.
+    """
+    try:
+        return evolved(snapshot, schema, to, ns, interrupts)
+    except EvolutionError:
+        return evolved(_resting(snapshot), schema, to, ns)
+
+
+def _resting(snapshot: Snapshot) -> Snapshot:
+    values = snapshot.checkpoint["channel_values"]
+    kept = {name: value for name, value in values.items() if tasks.is_users(name)}
+    return replace(snapshot, checkpoint={**snapshot.checkpoint, "channel_values": kept}, writes=())
 
 
 def moved_interrupts(
