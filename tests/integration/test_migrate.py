@@ -17,12 +17,13 @@ from langgraph_durable_state.decisions.keys import thread_key
 from langgraph_durable_state.evolution import (
     StateSchema,
     convert_channel,
+    drop_node,
     move_class,
     rename_channel,
     rename_node,
 )
 from tests.cases import TIERS, Plain, Store, at, chain, cp, grown, id_of, put, replayed, values_of
-from tests.integration.test_branches import row_of
+from tests.integration.test_branches import PlainState, row_of
 from tests.integration.test_encryption import of
 from tests.integration.test_tampering import flipped
 
@@ -328,6 +329,29 @@ async def test_what_a_step_refuses_stays_as_it_was(hot_store: Store) -> None:
     assert values_of(await store.saver().get_tuple(at("b"))) == {"c": "bad"}
     again = await store.saver(state_schema=converts()).migrate()
     assert {each.thread: each.outcome for each in again.told} == {"b": "failed", "c": "current"}
+
+
+async def test_a_node_that_is_no_more_keeps_no_thread_back(store: Store) -> None:
+    """Of whose history it is a part; one that waits in it fails."""
+    old = store.face(row_of(store.open(), PlainState, gone=_items, stays=_items))
+    await old.invoke({"items": []}, at("done"))
+    waiting = row_of(store.open(), PlainState, gone=lambda _: interrupt("?"), stays=_items)
+    await store.face(waiting).invoke({"items": []}, at("waits"))
+    made = _declared(StateSchema(version=1), drop_node("gone"))
+    done = await store.saver(state_schema=made).migrate()
+    assert (done.migrated, done.failed) == (("done",), ("waits",))
+    by_id = {each.thread: each for each in done.told}
+    assert "waits for node 'gone'" in (by_id["waits"].reason or "")
+    assert ["waits for node 'gone'" in each for each in by_id["done"].left] == [True, True]
+    new = store.face(row_of(store.open_reader(state_schema=made), PlainState, stays=_items))
+    assert (await new.get_state(at("done"))).values == {"items": ["item", "item"]}
+    assert (await new.invoke({"items": []}, at("done")))["items"] == ["item"] * 3
+    again = await store.saver(state_schema=made).migrate(["done"])
+    assert [each.outcome for each in again.told] == ["current"]
+
+
+def _items(_: Any) -> Any:
+    return {"items": ["item"]}
 
 
 async def test_it_goes_back_where_that_is_declared(store: Store) -> None:
