@@ -39,6 +39,7 @@ from .events import Observer
 from .integrity import Integrity, check_hook
 from .key_sources import KeySources, keys_for
 from .leases import LeaseGiver
+from .migrating import Migrating
 from .operations import Operations
 from .protocols.drafting import request
 from .protocols.engine import listing_of
@@ -73,7 +74,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, Integrity, Custody, Migrating, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The

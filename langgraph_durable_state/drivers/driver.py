@@ -19,9 +19,11 @@ from ..protocols.copies import Copies
 from ..protocols.dual_write import DualWrite
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.migrating import Migrator
 from ..protocols.naming import Naming
 from ..protocols.recovering import Recovery
 from ..protocols.rekeying import Rekeyer
+from ..protocols.rewriting import Rewriter
 from ..protocols.scrub import Scrubber
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
@@ -67,6 +69,8 @@ class Driver:
         anchors: sign heads, and tell those that were moved.
         attestor: compares heads with what is kept outside.
         scrubber: checks what is stored, and restores it.
+        rewriter: finds threads, and rewrites them as a whole.
+        migrator: brings threads to a version of the user's state.
         rekeyer: brings threads under the current keys.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
@@ -106,7 +110,9 @@ class Driver:
         self.engine = Engine(shared, durable, copies, self.arbiter, settler, *read)
         written = (durable, commits, copies, behind, settler)
         self.writer = Writer(shared, *written, *kept, naming, dual)
-        self.rekeyer = Rekeyer(shared, durable, outbox, settler, vault, anchors)
+        self.rewriter = Rewriter(shared, durable, outbox, settler, *kept)
+        self.migrator = Migrator(shared, durable, settler, self.rewriter, self.chronicle)
+        self.rekeyer = Rekeyer(shared, durable, vault, self.rewriter)
         self.upkeep = Upkeep(durable, copies, settler, shared.blobs, shared.shape, *kept)
         self.close = close
         self._shared = shared

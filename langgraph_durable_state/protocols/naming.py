@@ -80,17 +80,17 @@ class Naming:
     ) -> Place:
         if NS_END not in place.ns:
             return await self._kept(place)
-        around = _around(place.ns)
-        if around is None or await self._is_there(place):
+        outside = around_of(place.ns)
+        if outside is None or await self._is_there(place):
             return place
-        outer = await self.place(serializer, _at(config, around))
+        outer = await self.place(serializer, _at(config, outside))
         ids = config["configurable"].get("checkpoint_map") or {}
-        id = ids.get(around)
+        id = ids.get(outside)
         found = await self._found(outer, id)
         parent = self._reader.stored(*found, serializer) if found is not None else None
         if parent is not None and parent.version < self._shape.version:
             for ns in await self._durable.heads(place.thread):
-                if _around(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
+                if around_of(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
                     return replace(place, ns=ns, alias=place.ns)
         other = found[0].other if found is not None else None
         older = self._shape.beside if other is None else other.schema_version
@@ -128,7 +128,7 @@ class Naming:
     async def _kept(self, place: Place) -> Place:
         """Of a subgraph that keeps its state from run to run: no task's id is in its name."""
         former = self._shape.former(path_of(place.ns))
-        names = [_renamed(place.ns, path) for path in former]
+        names = [renamed(place.ns, path) for path in former]
         if await self._is_there(place):
             return place
         for ns in names:
@@ -136,7 +136,7 @@ class Naming:
             if await self._is_there(found):
                 return found
         if self._shape.beside is not None:
-            ns = _renamed(place.ns, self._shape.path(place, self._shape.beside))
+            ns = renamed(place.ns, self._shape.path(place, self._shape.beside))
             return place if ns == place.ns else replace(place, ns=ns, alias=place.ns)
         return place
 
@@ -187,7 +187,7 @@ class Naming:
         assert schema is not None
         out: dict[str, str] = {}
         for ns in await self._durable.heads(outer.thread):
-            named = self._named(parent, outer, ns) if _around(ns) == outer.ns else None
+            named = self._named(parent, outer, ns) if around_of(ns) == outer.ns else None
             if named is None:
                 continue
             place = Place(outer.thread, ns, named)
@@ -198,7 +198,7 @@ class Naming:
         return out
 
 
-def _around(ns: str) -> str | None:
+def around_of(ns: str) -> str | None:
     """The namespace around another; None for the outermost. A part that is a number alone is of
     the same task as the one before it."""
     parts = ns.split(NS_SEP) if ns else []
@@ -207,7 +207,7 @@ def _around(ns: str) -> str | None:
     return NS_SEP.join(parts[:-1]) if parts else None
 
 
-def _renamed(ns: str, path: str) -> str:
+def renamed(ns: str, path: str) -> str:
     """A namespace of names alone under other ones; its numbers stay."""
     names = iter(path.split("/"))
     return NS_SEP.join(part if part.isdigit() else next(names) for part in ns.split(NS_SEP))

@@ -326,7 +326,12 @@ def united(durable: Iterable[WriteRow], hot: Iterable[WriteRow]) -> tuple[WriteR
 
 
 def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channel]]:
-    """The writes that a resumed run sees: (path, task, channel, value), in LangGraph's order.
+    """The writes that a resumed run sees: (path, task, channel, value), in LangGraph's order."""
+    return in_order(chosen_batches(batches))
+
+
+def chosen_batches(batches: Iterable[Batch]) -> list[Batch]:
+    """The batches that a resumed run sees, all of one version.
 
     Of a task's ordinary batches the first counts; of the null task's, the longest.
     """
@@ -337,7 +342,7 @@ def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channe
         grows = batch.task == NULL_TASK_ID and have and len(batch.writes) > len(have.writes)
         if have is None or grows:
             chosen[key] = batch
-    return in_order(chosen.values())
+    return list(chosen.values())
 
 
 def by_version(batches: Sequence[Batch]) -> Iterator[tuple[int, str, str, str, Channel]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import EvolutionError
@@ -20,6 +20,7 @@ from .walking import Walk, gone_error, walk
 __all__ = [
     "current_name",
     "evolved",
+    "moved",
     "moved_interrupts",
     "moved_namespace",
     "path_of",
@@ -30,6 +31,19 @@ __all__ = [
 ]
 
 path_of = tasks.path_of
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A snapshot of another version.
+
+    Attributes:
+        tasks: the id of each task that has written, by the version of what it wrote and the id that
+            it had.
+    """
+
+    snapshot: Snapshot
+    tasks: Mapping[tuple[int, str], str]
 
 
 def evolved(
@@ -51,14 +65,27 @@ def evolved(
     Raises:
         EvolutionError: if it cannot be brought there without losing anything.
     """
+    return moved(snapshot, schema, to, ns, interrupts).snapshot
+
+
+def moved(
+    snapshot: Snapshot,
+    schema: StateSchema,
+    to: int,
+    ns: str | None = None,
+    interrupts: Mapping[str, str] | None = None,
+) -> Moved:
+    """The snapshot in the shape of version `to`, with what its tasks have become; see `evolved`."""
     ns = snapshot.ns if ns is None else ns
     stale = {write.version for write in snapshot.writes} - {to}
     if snapshot.version == to and ns == snapshot.ns and not stale and not interrupts:
-        return snapshot
+        return Moved(snapshot, {})
     shape = _walked(snapshot, schema, to).shape
-    told = [w for each in _settled(snapshot, schema, to, ns) for w in each.all(interrupts or {})]
+    settled = tuple(_settled(snapshot, schema, to, ns))
+    told = [write for each in settled for write in each.all(interrupts or {})]
     metadata = _under(shape.metadata, snapshot.ns, ns)
-    return Snapshot(ns, to, shape.checkpoint, metadata, settling.merged(told, to))
+    made = Snapshot(ns, to, shape.checkpoint, metadata, settling.merged(told, to))
+    return Moved(made, {(each.version, each.was): each.task for each in settled})
 
 
 def shown(
