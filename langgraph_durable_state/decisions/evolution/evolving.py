@@ -144,8 +144,9 @@ def _settled_of(
     at = None if known is None else _frame(base, known)
     before = settling.batches(snapshot.writes, version, base, at)
     there = walk(schema, base, path, version, to, before)
+    renamed = any(stage.nodes for stage in there.stages)
     for one, other in zip(before, there.batches, strict=True):
-        yield settling.settled(one, other, at, _frame(there.shape, ns), version)
+        yield settling.settled(one, other, at, _frame(there.shape, ns), version, renamed)
 
 
 def _ns_at(snapshot: Snapshot, version: int, to: int, ns: str, path: str) -> str | None:

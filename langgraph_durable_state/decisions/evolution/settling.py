@@ -77,20 +77,26 @@ def _batch(at: Frame | None, shape: Shape, key: tuple[str, str], writes: list[Wr
     return Batch(task, path, who, found is not None, pairs)
 
 
-def settled(before: Batch, after: Batch, at: Frame | None, then: Frame, version: int) -> Settled:
+def settled(
+    before: Batch, after: Batch, at: Frame | None, then: Frame, version: int, renamed: bool
+) -> Settled:
     """A batch with its new id.
 
     Args:
         before, after: the batch at its own version, and at the one asked for.
         at, then: what the ids of their tasks are made of.
         version: the batch's own.
+        renamed: whether any node of the graph has another name: it may be one that the checkpoint
+            does not know to come before the batch's.
 
     Raises:
         EvolutionError: if the id has to be another, and its old one cannot be made again.
     """
     kept = Settled(version, before.task, before.path, {}, after.writes)
     who, was = after.who, before.who
-    if who is None or (who == was and at == then):
+    pulled = isinstance(was, Task) and was.index is None
+    sure = before.found or not (renamed and pulled)
+    if who is None or (who == was and at == then and sure):
         return kept
     if not isinstance(who, Task) or not isinstance(was, Task) or not before.found:
         raise EvolutionError(untold(before), checkpoint=then.checkpoint)

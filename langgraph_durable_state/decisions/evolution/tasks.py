@@ -203,10 +203,7 @@ def triggers(checkpoint: Mapping[str, Any], node: str) -> frozenset[str]:
     """The channels that can start a node, as far as the checkpoint knows them."""
     versions = checkpoint["channel_versions"]
     joins = {each for each in versions if (joined(each) or ("", ""))[1] == node}
-    seen = set(checkpoint["versions_seen"].get(node, ()))
-    if node == START or (branch(node) not in versions and START in seen):
-        return frozenset({START} | seen)
-    return frozenset({branch(node)} | joins | seen)
+    return frozenset({branch(node), *joins, *checkpoint["versions_seen"].get(node, ())})
 
 
 def guesses(checkpoint: Mapping[str, Any], task: Task) -> Iterator[Task]:
@@ -219,14 +216,15 @@ def guesses(checkpoint: Mapping[str, Any], task: Task) -> Iterator[Task]:
     if task.index is not None:
         yield task
         return
-    sure = {START} if task.node == START else {branch(task.node)}
+    if task.node == START:
+        yield Task(START, triggers=frozenset({START}))
     known = triggers(checkpoint, task.node)
-    more = sorted(known - sure)[:_MAX_GUESSED]
-    for size in reversed(range(len(more) + 1)):
-        for some in combinations(more, size):
-            yield Task(task.node, triggers=frozenset(sure.union(some)))
-    if START in known:  # the one node of a graph made by `entrypoint`
-        yield Task(task.node, triggers=frozenset({START}))
+    for sure in ({branch(task.node)}, set[str]()):  # not in a graph that was not built with edges
+        more = sorted(known - sure)[:_MAX_GUESSED]
+        for size in reversed(range(len(more) + 1)):
+            for some in combinations(more, size):
+                yield Task(task.node, triggers=frozenset(sure.union(some)))
+    yield Task(task.node, triggers=frozenset({START}))
 
 
 def found(at: Frame, checkpoint: Mapping[str, Any], task: Task, known: str) -> Task | None:
