@@ -508,6 +508,22 @@ def test_another_node_takes_over() -> None:
     assert {w.task for w in after.writes} == {tasks.task_id(frame(), task)}
 
 
+def test_two_nodes_that_are_to_run_and_are_now_one() -> None:
+    """They are refused: what one has done would stand for both."""
+    values = {"branch:to:ask": None, "branch:to:b": None}
+    versions = {"branch:to:ask": 3, "branch:to:b": 3}
+    before = Snapshot("", 0, checkpoint(channel_values=values, channel_versions=versions), METADATA)
+    for operation in (drop_node("ask", to="b"), rename_node("ask", "b")):
+        with pytest.raises(EvolutionError, match="both to run"):
+            up(before, operation)
+
+
+def test_a_channel_in_anothers_place() -> None:
+    """It is refused: what the other holds would be lost."""
+    with pytest.raises(EvolutionError, match="there is such a channel"):
+        up(snapshot(), rename_channel("msgs", "other"))
+
+
 # -- writes of several versions --------------------------------------------------------------
 
 

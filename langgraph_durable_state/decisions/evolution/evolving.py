@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...errors import EvolutionError
@@ -22,6 +23,7 @@ __all__ = [
     "moved_interrupts",
     "moved_namespace",
     "path_of",
+    "shown",
     "stored_name",
     "touched",
     "value_up",
@@ -57,6 +59,27 @@ def evolved(
     told = [w for each in _settled(snapshot, schema, to, ns) for w in each.all(interrupts or {})]
     metadata = _under(shape.metadata, snapshot.ns, ns)
     return Snapshot(ns, to, shape.checkpoint, metadata, settling.merged(told, to))
+
+
+def shown(snapshot: Snapshot, schema: StateSchema, to: int, ns: str | None = None) -> Snapshot:
+    """The snapshot as `evolved` makes it; without what waits on it, if that cannot be brought up.
+
+    For whoever looks at a thread's history, which holds checkpoints that waited for nodes that are
+    no more: not for whoever goes on from one.
+
+    Raises:
+        EvolutionError: if its values cannot be brought there.
+    """
+    try:
+        return evolved(snapshot, schema, to, ns)
+    except EvolutionError:
+        return evolved(_resting(snapshot), schema, to, ns)
+
+
+def _resting(snapshot: Snapshot) -> Snapshot:
+    values = snapshot.checkpoint["channel_values"]
+    kept = {name: value for name, value in values.items() if tasks.is_users(name)}
+    return replace(snapshot, checkpoint={**snapshot.checkpoint, "channel_values": kept}, writes=())
 
 
 def moved_interrupts(

@@ -4,6 +4,7 @@ that are stored already, and the history of one channel."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ...errors import EvolutionError
@@ -138,7 +139,7 @@ def value_up(schema: StateSchema, channel: str, value: Any, from_: int, to: int,
     for stage in reversed(stages):
         names.append(None if names[-1] is None else _before(stage, names[-1]))
     names.reverse()
-    for stage, old, new in zip(stages, names, names[1:], strict=True):
+    for stage, (old, new) in zip(stages, pairwise(names), strict=True):
         if old is not None and new is not None:
             value = _raised(stage, old, new, value)
     return value

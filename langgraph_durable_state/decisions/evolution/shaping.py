@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from ...errors import EvolutionError
@@ -58,6 +59,7 @@ def staged(shape: Shape, stage: Stage) -> tuple[Shape, dict[Free, frozenset[str]
 def _reshaped(shape: Shape, each: Reshape) -> Shape:
     if not each.sources:
         return _added(shape, {name: asking.reshaped(each, ())[0] for name in each.targets})
+    _check_free(shape, each)
     if len(each.sources) > 1:
         _check_complete(shape, each)
     values = dict(shape.values)
@@ -69,6 +71,16 @@ def _reshaped(shape: Shape, each: Reshape) -> Shape:
     if isinstance(values.get(tasks.START), dict):
         values[tasks.START] = dict(updates.reshaped([*values[tasks.START].items()], each))
     return _become(shape, values, dict.fromkeys(each.sources, each.targets))
+
+
+def _check_free(shape: Shape, each: Reshape) -> None:
+    """A channel is not put in another's place, which would be lost."""
+    for name in each.targets:
+        if name in shape.values and name not in each.sources:
+            raise EvolutionError(
+                f"{', '.join(each.sources)} would become {name!r}, and there is such a channel",
+                channel=name,
+            )
 
 
 def _check_complete(shape: Shape, each: Reshape) -> None:
@@ -194,6 +206,7 @@ def _renamed(shape: Shape, names: Names) -> Shape:
         new = names.channel(each)
         if new != each:
             become[each] = () if new is None else (new,)
+    _check_apart(shape, names)
     values = _values(shape, names, become)
     shape = _become(shape, values, become)
     return Shape({**shape.checkpoint, "versions_seen": _by_node(shape, names)}, shape.metadata)
@@ -208,11 +221,26 @@ def _check_gone(shape: Shape, names: Names, channel: str) -> None:
         gone = names.gone(*join)
         if gone is not None:
             raise Gone(gone)
-    version = shape.checkpoint["channel_versions"].get(channel)
-    if node is None or names.node(node) is not None or version is None:
-        return
-    if shape.checkpoint["versions_seen"].get(node, {}).get(channel) != version:
+    if node is not None and names.node(node) is None and _is_news(shape, channel):
         raise Gone(node)
+
+
+def _check_apart(shape: Shape, names: Names) -> None:
+    """Two nodes that are both to run cannot become one: what one has done would stand for both."""
+    runs = [
+        node for name in shape.values if (node := tasks.started(name)) and _is_news(shape, name)
+    ]
+    for one, other in combinations(runs, 2):
+        if names.node(one) == names.node(other) is not None:
+            raise EvolutionError(
+                f"Nodes {one!r} and {other!r} are both to run, and both are now {names.node(one)!r}"
+            )
+
+
+def _is_news(shape: Shape, channel: str) -> bool:
+    seen = shape.checkpoint["versions_seen"].get(tasks.started(channel), {})
+    version = shape.checkpoint["channel_versions"].get(channel)
+    return version is not None and seen.get(channel) != version
 
 
 def _any_arrived(shape: Shape, channel: str) -> bool:

@@ -33,20 +33,29 @@ def reshaped(updates: Sequence[Update], each: Reshape) -> list[Update]:
 
 
 def _merged(updates: Sequence[Update], each: Reshape) -> list[Update]:
-    found = [channel for channel, _ in updates if channel in each.sources]
-    if not found:
-        return list(updates)
-    if sorted(found) != sorted(each.sources):
+    """Each first update of the channels that become one together, each second one, and so on."""
+    held: dict[str, list[Any]] = {name: [] for name in each.sources}
+    for channel, value in updates:
+        if channel in held:
+            held[channel].append(value)
+    if len({len(values) for values in held.values()}) > 1:
+        found = [name for name, values in held.items() if values]
         raise EvolutionError(
             f"An update of {', '.join(found)} waits to be taken up, and {', '.join(each.sources)} "
             f"have become {', '.join(each.targets)}",
             channel=found[0],
         )
-    bare = {channel: asking.bare(value) for channel, value in updates if channel in found}
-    made = asking.reshaped(each, [bare[name][0] for name in each.sources])
-    wrap = bare[each.sources[0]][1]
-    rest = [update for update in updates if update[0] not in found]
-    return [*rest, *((name, wrap(one)) for name, one in zip(each.targets, made, strict=True))]
+    together = zip(*held.values(), strict=True)
+    new: list[Update] = []
+    for channel, value in updates:
+        if channel == each.sources[0]:
+            bare = [asking.bare(one) for one in next(together)]
+            made = asking.reshaped(each, [inner for inner, _ in bare])
+            wrap = bare[0][1]
+            new += ((name, wrap(one)) for name, one in zip(each.targets, made, strict=True))
+        elif channel not in held:
+            new.append((channel, value))
+    return new
 
 
 def freed(updates: Sequence[Update], free: Free, kept: frozenset[str]) -> list[Update]:
