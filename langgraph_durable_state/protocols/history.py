@@ -24,6 +24,9 @@ from .shaping import Shape
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
 
+Told = tuple[int, str, str, str, Channel]
+"""One write, as `by_version` tells it."""
+
 FIRST_PAGE = 64
 GROWTH = 8
 
@@ -234,7 +237,8 @@ def _on_branch(
         chosen = [row for row in rows if row.digest in child.consumed]
         _require(place, record, child.consumed, {row.digest for row in rows})
     found: dict[str, list[tuple[str, str, Any]]] = {}
-    for version, _, task, stored, write in by_version(reader.batches(place, chosen, page.chunks)):
+    told = by_version(reader.batches(place, chosen, page.chunks))
+    for version, _, task, stored, write in _as_taken_up(reader.shape, place, child, told):
         reader.shape.check(place, record.id, version)
         named = (n for n in channels if reader.shape.name_of(place, n, version) == stored)
         name = next(named, None)
@@ -244,6 +248,12 @@ def _on_branch(
         value = reader.shape.value(place, name, value, version)
         found.setdefault(name, []).append((task, name, value))
     return found
+
+
+def _as_taken_up(shape: Shape, place: Place, child: Record, told: Iterable[Told]) -> list[Told]:
+    """Writes of several versions in the order in which the child's code took them up."""
+    to = child.schema_version
+    return sorted(told, key=lambda each: (shape.order(place, each[1], each[0], to), each[2]))
 
 
 def _require(place: Place, record: Record, consumed: Sequence[Digest], stored: set[Digest]) -> None:

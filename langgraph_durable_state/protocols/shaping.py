@@ -16,6 +16,7 @@ from ..decisions.evolution.evolving import (
     current_name,
     evolved,
     path_of,
+    path_up,
     stored_name,
     touched,
     value_up,
@@ -151,6 +152,13 @@ class Shape:
         if self.schema is None or version == self.version:
             return value
         return value_up(self.schema, channel, value, version, self.version, path_of(place.named))
+
+    def order(self, place: Place, path: str, version: int, to: int) -> str:
+        """What code of version `to` orders a task of an older version by, from its path."""
+        if self.schema is None or version == to:
+            return path
+        at = self.schema.path(path_of(place.named), self.version, to)
+        return path_up(self.schema, path, version, to, at)
 
 
 def _order(write: Write) -> tuple[str, str, int]:

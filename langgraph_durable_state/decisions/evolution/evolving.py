@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import EvolutionError
 from . import settling, tasks
 from .naming import Gone
-from .reusing import current_name, stored_name, touched, value_up
+from .reusing import current_name, path_up, stored_name, touched, value_up
 from .settling import Settled
 from .shaping import Shape
 from .snapshot import Snapshot
@@ -23,6 +23,7 @@ __all__ = [
     "moved_interrupts",
     "moved_namespace",
     "path_of",
+    "path_up",
     "shown",
     "stored_name",
     "touched",
