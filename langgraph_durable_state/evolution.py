@@ -6,6 +6,8 @@ it, runs that wait at an interrupt included.
 
 from __future__ import annotations
 
+from .decisions.evolution.differing import Difference, SchemaReport
+from .decisions.evolution.fingerprint import Fingerprint
 from .decisions.evolution.operations import (
     Operation,
     add_channel,
@@ -22,7 +24,10 @@ from .decisions.evolution.operations import (
 from .decisions.evolution.steps import StateSchema
 
 __all__ = [
+    "Difference",
+    "Fingerprint",
     "Operation",
+    "SchemaReport",
     "StateSchema",
     "add_channel",
     "convert_channel",

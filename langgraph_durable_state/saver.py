@@ -19,7 +19,9 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .custody import Custody
+from .decisions import arguments
 from .decisions.codec import Blobs, Compression
+from .decisions.evolution.snapshot import Snapshot
 from .decisions.evolution.steps import StateSchema
 from .decisions.keys import Numbers, thread_of
 from .decisions.redaction import Redaction, Screen
@@ -38,13 +40,15 @@ from .integrity import Integrity, check_hook
 from .key_sources import KeySources, keys_for
 from .leases import LeaseGiver
 from .operations import Operations
+from .protocols.drafting import request
 from .protocols.engine import listing_of
 from .protocols.leases import Leases
 from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
-from .protocols.shaping import Shape
+from .protocols.shaping import shape_of
 from .protocols.shared import Known, Shared
+from .protocols.upkeep import check_strategy
 from .recovery import OnRecovery
 from .settings import (
     HotReads,
@@ -161,6 +165,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             introduced.
         state_schema: the versions of the graph's state, and how each came from the one before: what
             older code stored is read in the shape that the graph has now. None for version 0.
+        dual_write: ``(n - 1, n)`` stores everything in the shape of the version before as well, as
+            long as workers with older code are at work; n is the schema's version.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -207,6 +213,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         clear_metadata: Sequence[str] = (),
         accept_plain: bool = False,
         state_schema: StateSchema | None = None,
+        dual_write: tuple[int, int] | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
@@ -253,7 +260,9 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         doubted: Lately[tuple[Place, str], bool] = Lately(_FILLED)
         told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)
         events = EventLog(observer)
-        shape = Shape(state_schema.checked() if state_schema is not None else None)
+        shape = shape_of(state_schema, dual_write)
+        outlines: Lately[tuple[Place, str], Snapshot] = Lately(_FILLED)
+        interrupts: Lately[str, str] = Lately(_FILLED)
         shared = Shared(
             blobs=blobs,
             numbers=Numbers(),
@@ -272,9 +281,11 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             leases=self._leases,
             clock=time.time,
             shape=shape,
+            outlines=outlines,
+            interrupts=interrupts,
             on_recovery=check_hook(on_recovery),
         )
-        caches = (heads, recent, filled, doubted, told)
+        caches = (heads, recent, filled, doubted, told, outlines, interrupts)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
         screen = Screen(redact, events.secret_seen if self._settings.detect_secrets else None)
         self._screen = None if screen.idle else screen
@@ -443,7 +454,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             UsageError: if an argument cannot be used.
         """
         listing = listing_of(config, filter, before, self._clear)
-        pages = run(self._pages_blocking(listing, limit))
+        pages = run(self._pages_blocking(listing, arguments.limit(limit)))
         while (page := run(_next_page(pages))) is not None:
             yield from page
 
@@ -462,10 +473,10 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Checkpoints, newest first within each namespace; see `list`."""
+        listing = listing_of(config, filter, before, self._clear)
+        arguments.limit(limit)
         engine = (await self._faces.native()).engine
-        async for page in engine.list(
-            self._serializer, listing_of(config, filter, before, self._clear), limit
-        ):
+        async for page in engine.list(self._serializer, listing, limit):
             for found in page:
                 yield found
 
@@ -530,6 +541,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
     ) -> RunnableConfig:
         """Stores a checkpoint, durably; see `put`."""
         if not self._faces.ready:  # installing waits, and the caller may change its objects
+            request(config, checkpoint, metadata, new_versions)  # says what cannot be used
             checkpoint = self._serializer.copied_checkpoint(checkpoint)
         driver = await self._faces.native()
         return await driver.writer.put(  # type: ignore[no-any-return]
@@ -567,7 +579,10 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
     ) -> None:
         """Stores a task's writes against a checkpoint; see `put_writes`."""
         if not self._faces.ready:  # installing waits, and the caller may change its objects
-            writes = [(name, self._serializer.copied(value, name)) for name, value in writes]
+            writes = [
+                (name, self._serializer.copied(value, name))
+                for name, value in arguments.writes(writes)
+            ]
         driver = await self._faces.native()
         await driver.writer.put_writes(self._serializer, config, writes, task_id, task_path)
 
@@ -618,7 +633,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         A head among them moves to the newest checkpoint that is left. What the DeltaChannels of
         a head that stays are made from is not removed, and the log says so.
         """
-        run(self._delete_for_runs_blocking(_texts("run_ids", run_ids), tenant_id))
+        ids = arguments.texts("run_ids", run_ids)
+        run(self._delete_for_runs_blocking(ids, arguments.text("tenant_id", tenant_id)))
 
     async def _delete_for_runs_blocking(self, run_ids: Sequence[str], tenant_id: str) -> None:
         upkeep = (await self._faces.blocking()).upkeep
@@ -626,8 +642,9 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
 
     async def adelete_for_runs(self, run_ids: Sequence[str], *, tenant_id: str = "") -> None:
         """Removes the checkpoints of these runs; see `delete_for_runs`."""
+        ids = arguments.texts("run_ids", run_ids)
+        arguments.text("tenant_id", tenant_id)
         upkeep = (await self._faces.native()).upkeep
-        ids = _texts("run_ids", run_ids)
         await upkeep.delete_for_runs(self._serializer, tenant_id, ids)
 
     def copy_thread(
@@ -651,6 +668,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             ConflictError: if the source was pruned meanwhile at each of several tries.
         """
         source, target = _thread(source_thread_id, tenant_id), _thread(target_thread_id, tenant_id)
+        arguments.flag("latest_only", latest_only)
         run(self._copy_thread_blocking(source, target, latest_only))
 
     async def _copy_thread_blocking(self, source: Thread, target: Thread, latest: bool) -> None:
@@ -667,6 +685,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
     ) -> None:
         """Copies a thread to a new one; see `copy_thread`."""
         source, target = _thread(source_thread_id, tenant_id), _thread(target_thread_id, tenant_id)
+        arguments.flag("latest_only", latest_only)
         upkeep = (await self._faces.native()).upkeep
         await upkeep.copy(self._serializer, source, target, latest_only)
 
@@ -685,7 +704,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             UsageError: if the strategy is unknown.
             ConflictError: if a thread moved on at each of several tries.
         """
-        threads = [_thread(id, tenant_id) for id in _texts("thread_ids", thread_ids)]
+        threads = [_thread(id, tenant_id) for id in arguments.texts("thread_ids", thread_ids)]
+        check_strategy(strategy)
         run(self._prune_blocking(threads, strategy))
 
     async def _prune_blocking(self, threads: Sequence[Thread], strategy: str) -> None:
@@ -697,7 +717,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", tenant_id: str = ""
     ) -> None:
         """Removes history that nothing needs; see `prune`."""
-        threads = [_thread(id, tenant_id) for id in _texts("thread_ids", thread_ids)]
+        threads = [_thread(id, tenant_id) for id in arguments.texts("thread_ids", thread_ids)]
+        check_strategy(strategy)
         upkeep = (await self._faces.native()).upkeep
         for thread in threads:
             await upkeep.prune(self._serializer, thread, strategy)
@@ -711,10 +732,3 @@ async def _next_page(
 
 def _thread(thread_id: str, tenant_id: str) -> Thread:
     return thread_of({"configurable": {"thread_id": thread_id, "tenant_id": tenant_id}})
-
-
-def _texts(name: str, values: Sequence[str]) -> Sequence[str]:
-    """`values`, unless they are one `str`, whose characters would be taken for ids."""
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
-        raise UsageError(f"{name} must be a list of str, not {values!r}")
-    return values

@@ -38,19 +38,25 @@ class Resealed:
     def batch(self, place: Place, row: WriteRow, batch: Batch, seal: Seal) -> None:
         """A verified batch of writes that is under `seal`."""
         self._note(seal)
-        writes = tuple(self._channel(write) for write in batch.writes)
-        made = codec.pack_batch(place, replace(batch, writes=writes), self.blobs, self.seal)
+        writes, other = self._channels(batch.writes), batch.other
+        if other is not None:
+            other = replace(other, writes=self._channels(other.writes))
+        batch = replace(batch, writes=writes, other=other)
+        made = codec.pack_batch(place, batch, self.blobs, self.seal)
         self._digests[row.digest] = made.digest
         self._writes.append((row.digest, place.ns, made))
 
     def record(self, row: RecordRow, record: Record, is_head: bool) -> None:
         """A verified record; its parent, if it is there, came before, and so did its writes."""
         self._note(record.seal)
-        consumed = record.consumed
+        consumed, other = record.consumed, record.other
         made = replace(
             record,
             parent_digest=self._renamed(record.parent_digest),
-            channels=tuple(self._channel(channel) for channel in record.channels),
+            channels=self._channels(record.channels),
+            other=None
+            if other is None
+            else replace(other, channels=self._channels(other.channels)),
             consumed=None if consumed is None else tuple(map(self._renamed, consumed)),
             seal=self.seal,
             count=self._count(record, is_head),
@@ -59,8 +65,7 @@ class Resealed:
         self._digests[row.digest] = digest
         packed = codec.pack_record(made, self.blobs, digest)
         shown = self.project(record.metadata)
-        numbers = codec.numbers_of(made.channels)
-        new = replace(row, digest=digest, record=packed, numbers=numbers)
+        new = replace(row, digest=digest, record=packed, numbers=made.numbers)
         self._records.append((row.digest, new, shown))
         if is_head:
             sign = heads.signature(self.seal, made.place, made.id, digest, made.count)
@@ -86,6 +91,9 @@ class Resealed:
 
     def _renamed(self, digest: Digest) -> Digest:
         return self._digests.get(digest, digest)
+
+    def _channels(self, channels: Sequence[Channel]) -> tuple[Channel, ...]:
+        return tuple(self._channel(channel) for channel in channels)
 
     def _channel(self, channel: Channel) -> Channel:
         pieces = tuple(replace(p, chunk=self._chunk(p.chunk)) for p in channel.pieces)

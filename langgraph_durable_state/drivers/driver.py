@@ -16,6 +16,7 @@ from ..protocols.attesting import Attestor
 from ..protocols.behind import Behind
 from ..protocols.chronicle import Chronicle
 from ..protocols.copies import Copies
+from ..protocols.dual_write import DualWrite
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
 from ..protocols.naming import Naming
@@ -80,6 +81,7 @@ class Driver:
         outbox: Outbox | None,
         breakers: Breakers,
         close: Callable[[], Coroutine[Any, Any, None]],
+        pause: Callable[[float], Awaitable[bool]],
     ) -> None:
         self.durable = durable
         self.outbox = outbox
@@ -96,9 +98,10 @@ class Driver:
         self.teller = Teller(shared, self.recovery, self.chronicle)
         self.vault = vault = Vault(shared.blobs.keys, durable)
         settler, told, kept = self.flusher, (self.recovery, self.teller), (vault, anchors)
-        self.naming = naming = Naming(shared, durable, vault)
+        dual = DualWrite(shared.reader, shared.outlines, shared.interrupts)
+        self.naming = naming = Naming(shared, durable, vault, dual, pause)
         self.engine = Engine(shared, durable, copies, self.arbiter, settler, *told, *kept, naming)
-        self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept, naming)
+        self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept, naming, dual)
         self.attestor = Attestor(shared, durable, anchors)
         self.scrubber = Scrubber(shared, durable, outbox, vault, self.attestor)
         self.rekeyer = Rekeyer(shared, durable, outbox, settler, vault, anchors)
@@ -155,7 +158,9 @@ def blocking(
             scripts.close()
 
     tiers = _hot(scripts, settings, breakers, aside)
-    return Driver(shared, durable, LeaderAndFollowers(durable), *tiers, breakers, close)
+    return Driver(
+        shared, durable, LeaderAndFollowers(durable), *tiers, breakers, close, aside.pause
+    )
 
 
 async def native(
@@ -189,7 +194,7 @@ async def native(
     guard = _until_loop_ends(close)
     await anext(guard)
     tiers = _hot(scripts, settings, breakers, aside)
-    return Driver(shared, durable, OneFlusher(durable), *tiers, breakers, guard.aclose)
+    return Driver(shared, durable, OneFlusher(durable), *tiers, breakers, guard.aclose, aside.pause)
 
 
 async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:

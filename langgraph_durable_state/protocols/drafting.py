@@ -9,14 +9,16 @@ from typing import Any
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import ERROR
 
-from ..decisions import codec, heads, keys, projection, retention
+from ..decisions import arguments, codec, heads, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.digest import PLAIN, Seal
+from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import untagged
 from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow
+from .dual_write import DualWrite
 from .runs import Against, Run, Stance
 from .shaping import Shape
 from .shared import Known
@@ -78,11 +80,11 @@ def same(one: Record, other: Record, serializer: Serializer) -> bool:
 
 
 def _unmarked(record: Record, serializer: Serializer) -> Digest:
+    bare = replace(record, seal=PLAIN, count=0, other=None)
     metadata = serializer.loads(record.metadata.tag, record.metadata.data)
-    if metadata.pop(DEGRADED, None) is None:
-        return replace(record, seal=PLAIN, count=0).digest()
-    metadata = serializer.dumps(metadata, "metadata")
-    return replace(record, metadata=metadata, seal=PLAIN, count=0).digest()
+    if metadata.pop(DEGRADED, None) is not None:
+        bare = replace(bare, metadata=serializer.dumps(metadata, "metadata"))
+    return bare.digest()
 
 
 def exits(config: Mapping[str, Any]) -> bool:
@@ -99,9 +101,14 @@ def request(
     """The request that a call of `put` makes.
 
     Raises:
-        UsageError: if an id cannot be used.
+        UsageError: if an argument cannot be used.
     """
-    id = keys.storable_id("checkpoint id", checkpoint["id"])
+    arguments.mapping("metadata", metadata)
+    arguments.mapping("new_versions", new_versions)
+    given: Any = arguments.mapping("checkpoint", checkpoint).get("id")
+    id = keys.storable_id("checkpoint id", given)
+    for name in ("channel_values", "channel_versions", "versions_seen"):
+        arguments.mapping(f"checkpoint[{name!r}]", checkpoint.get(name) or {})
     parent = keys.checkpoint_id_of(config)
     place = keys.place_of(config)
     return Request(place, id, parent, config, checkpoint, metadata, new_versions)
@@ -136,7 +143,7 @@ class Draft:
         for chunk in chunks:
             chunk.no = next(numbers)
         rows = tuple(codec.chunk_row(chunk, blobs) for chunk in chunks)
-        put = replace(self.put, numbers=codec.numbers_of(self.record.channels), chunks=rows)
+        put = replace(self.put, numbers=self.record.numbers, chunks=rows)
         return replace(self, put=put)
 
     def marked(self, serializer: Serializer, blobs: Blobs, how: str) -> Draft:
@@ -144,6 +151,10 @@ class Draft:
         metadata = serializer.loads(self.record.metadata.tag, self.record.metadata.data)
         metadata[DEGRADED] = how
         record = replace(self.record, metadata=serializer.dumps(metadata, "metadata"))
+        if (other := record.other) is not None:
+            beside = serializer.loads(other.metadata.tag, other.metadata.data) | {DEGRADED: how}
+            dumped = serializer.dumps(beside, "metadata")
+            record = replace(record, other=replace(other, metadata=dumped))
         shown = projection.of_metadata(metadata, blobs.keys.clear)
         return replace(self, put=replace(self.put, metadata=shown))._of(record, blobs)
 
@@ -163,7 +174,7 @@ class Draft:
     def news(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
         """The chunks that the parent's hot copy lacks: those sent, and those that the durable tier
         had from a task's writes already."""
-        held = set(codec.numbers_of(self.parent.record.channels)) if self.parent else set()
+        held = set(self.parent.record.numbers) if self.parent else set()
         held.update(row.no for row in self.put.chunks)
         more = (c for no, c in self.record.chunks().items() if no not in held)
         return self.put.chunks + tuple(codec.chunk_row(c, blobs) for c in more)
@@ -172,7 +183,7 @@ class Draft:
         """The numbers of the chunks that the parent has and this put has not."""
         if self.parent is None:
             return ()
-        before = set(codec.numbers_of(self.parent.record.channels))
+        before = set(self.parent.record.numbers)
         return tuple(sorted(before.difference(self.put.numbers)))
 
     def rows(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
@@ -209,6 +220,7 @@ def draft(
     blobs: Blobs,
     seal: Seal,
     shape: Shape,
+    dual: DualWrite,
     hot: bool = False,
 ) -> Draft:
     """The put that stores what was asked for, in today's shape and under a seal, referring to its
@@ -235,18 +247,23 @@ def draft(
         metadata = serializer.screen.metadata(metadata)
     if run is not None and run.degraded:
         metadata[DEGRADED] = run.degraded
+    body = _body(asked.checkpoint)
+    values = asked.checkpoint.get("channel_values") or {}
+    whole = {**body, "id": asked.id, "channel_values": values}
+    other = dual.form(asked.place, whole, metadata, channels, base, weaver, serializer)
     record = Record(
         asked.place,
         asked.id,
         asked.parent,
         digest,
         shape.version,
-        serializer.dumps(_body(asked.checkpoint), "the checkpoint's own fields"),
+        serializer.dumps(body, "the checkpoint's own fields"),
         serializer.dumps(metadata, "metadata"),
         channels,
         consumed,
         seal,
         _count(stance, base) if seal.id else 0,
+        other,
     )
     own = record.digest()
     put = Put(
@@ -258,13 +275,13 @@ def draft(
         own,
         codec.pack_record(record, blobs, own),
         projection.of_metadata(metadata, blobs.keys.clear),
-        codec.numbers_of(channels),
-        tuple(codec.chunk_row(chunk, blobs) for chunk in weaver.to_store(channels)),
+        record.numbers,
+        tuple(codec.chunk_row(chunk, blobs) for chunk in weaver.to_store(record.all_channels)),
         record.size,
         refers=asked.parent if base is not None else None,
         base=digest,
         covered=covered,
-        base_numbers=codec.numbers_of(base.channels) if base is not None else None,
+        base_numbers=base.numbers if base is not None else None,
         consumed=needed if stance.claim is Claim.HEAD else (),
         seal=heads.signature(seal, asked.place, asked.id, own, record.count),
     )
@@ -363,8 +380,11 @@ def draft_writes(
     numbers: Iterator[int],
     seal: Seal,
     version: int,
+    dual: DualWrite,
+    outline: Snapshot | None,
 ) -> DraftWrites:
-    """A task's writes, in the shape of this version, made ready under a seal.
+    """A task's writes, in the shape of this version, made ready under a seal; in a second form too
+    if the `outline` of their checkpoint is given.
 
     Raises:
         UsageError: if the task's id or path cannot be used.
@@ -373,27 +393,33 @@ def draft_writes(
     keys.storable_id("task_id", task)
     keys.storable_path(path)
     weaver = Weaver(serializer, numbers, seal=seal)
-    made = _batches(weaver, writes, id, task, path)
-    batches = tuple(replace(batch, schema_version=version) for batch in made)
-    new = weaver.to_store(write for batch in batches for write in batch.writes)
-    return DraftWrites(place, id, batches, tuple(new), seal)
+    batches = []
+    for made, values in _batches(weaver, writes, id, task, path):
+        batch = replace(made, schema_version=version)
+        if outline is not None:
+            batch = dual.batch(place, batch, values, outline, weaver, serializer)
+        batches.append(batch)
+    new = weaver.to_store(write for batch in batches for write in batch.all_writes)
+    return DraftWrites(place, id, tuple(batches), tuple(new), seal)
 
 
 def _batches(
     weaver: Weaver, writes: Sequence[tuple[str, Any]], id: str, task: str, path: str
-) -> Iterator[Batch]:
-    """One batch of a task's ordinary writes, and one for each special channel."""
-    ordinary = []
-    special: dict[int, Channel] = {}
+) -> Iterator[tuple[Batch, Sequence[Any]]]:
+    """One batch of a task's ordinary writes, and one for each special channel; each with the
+    values."""
+    ordinary: list[tuple[Channel, Any]] = []
+    special: dict[int, tuple[Channel, Any]] = {}
     for name, value in writes:
         where = f"task {task}, write to {name!r}"
         channel = weaver.channel(name, value, where=where, lossy=name == ERROR)
         slot = WRITES_IDX_MAP.get(name)
         if slot is None:
-            ordinary.append(channel)
+            ordinary.append((channel, value))
         else:
-            special[slot] = channel
+            special[slot] = channel, value
     if ordinary:
-        yield Batch(id, task, path, 0, tuple(ordinary))
-    for slot, channel in special.items():
-        yield Batch(id, task, path, slot, (channel,))
+        channels, values = zip(*ordinary, strict=True)
+        yield Batch(id, task, path, 0, channels), values
+    for slot, (channel, value) in special.items():
+        yield Batch(id, task, path, slot, (channel,)), (value,)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..decisions import codec, retention
 from ..decisions.chunking import Channel
-from ..decisions.codec import Blobs, Record, Unsound
+from ..decisions.codec import Blobs, Record, Unsound, unreadable
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..ports import Durable
@@ -65,7 +65,7 @@ async def ancestry(
                     return rows
         if len(page) < size:
             if rows and rows[-1].parent is not None:
-                written = _written(rows[-1], blobs, serializer)
+                written = _written(rows[-1], blobs, serializer, shape.version)
                 names = _named(rows[-1], wanted, blobs, shape, place)
                 _require_nothing({n for n in wanted if names[n] in written}, rows[-1].parent)
             return rows
@@ -76,7 +76,8 @@ def _named(
     row: RecordRow, channels: Iterable[str], blobs: Blobs, shape: Shape, place: Place
 ) -> dict[str, str | None]:
     """What some channels of today are called in a stored record."""
-    version = codec.record_parts(row, blobs)[1]
+    form, _ = codec.record_parts(row, blobs).known_to(shape.version)
+    version = form.schema_version
     shape.check(place, row.id, version)
     return {name: shape.name_of(place, name, version) for name in channels}
 
@@ -86,7 +87,7 @@ def _present(
 ) -> dict[str, tuple[int, ...]]:
     """Those of some channels of today that a stored record holds a value of, with their chunk
     numbers."""
-    found = codec.channels_present(row, blobs)
+    found = codec.channels_present(row, blobs, shape.version)
     named = _named(row, channels, blobs, shape, place)
     return {name: found[old] for name, old in named.items() if old in found}
 
@@ -97,13 +98,13 @@ def _require_nothing(channels: set[str], parent: str) -> None:
         raise Unsound(None, f"the ancestor {parent}, which {names} is made from, is missing")
 
 
-def _written(row: RecordRow, blobs: Blobs, serializer: Serializer) -> set[str]:
-    """The channels that have a version at a stored record."""
+def _written(row: RecordRow, blobs: Blobs, serializer: Serializer, version: int) -> set[str]:
+    """The channels that have a version at a stored record, as code of a version knows them."""
     try:
-        body = serializer.loads(*codec.record_parts(row, blobs)[3])
+        body = serializer.loads(*codec.record_parts(row, blobs).known_to(version)[0].body)
         return set(body.get("channel_versions") or {})
     except (Unsound, ValueError, TypeError, AttributeError) as error:
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
 
 
 def replayed_at(
@@ -116,12 +117,12 @@ def replayed_at(
         EvolutionError: if newer code stored it, or what they were made from has no one name.
         Exception: whatever the serializer raises for bytes that it cannot read.
     """
-    parts = codec.record_parts(row, blobs)
-    present = codec.channels_present(row, blobs)
-    body, metadata = serializer.loads(*parts[3]), serializer.loads(*parts[4])
-    shape.check(place, row.id, parts[1])
+    form, _ = codec.record_parts(row, blobs).known_to(shape.version)
+    present = codec.channels_present(row, blobs, shape.version)
+    body, metadata = serializer.loads(*form.body), serializer.loads(*form.metadata)
+    shape.check(place, row.id, form.schema_version)
     names = retention.replayed_channels(metadata, body.get("channel_versions") or {}, present)
-    today = (shape.name_today(place, name, parts[1]) for name in names)
+    today = (shape.name_today(place, name, form.schema_version) for name in names)
     return {name for name in today if name is not None}
 
 
@@ -202,6 +203,7 @@ def _collected(
         on_branch = _on_branch(reader, serializer, place, child, record, page, wanted)
         for name, found in on_branch.items():
             writes[name].append(found)
+        record = record.known_to(reader.shape.version)
         held = record.by_name()
         for name in wanted:
             old = reader.shape.name_of(place, name, record.schema_version)
@@ -237,7 +239,9 @@ def _on_branch(
         chosen = [row for row in rows if row.digest in child.consumed]
         _require(place, record, child.consumed, {row.digest for row in rows})
     found: dict[str, list[tuple[str, str, Any]]] = {}
-    told = by_version(reader.batches(place, chosen, page.chunks))
+    ours = reader.shape.version
+    batches = [each.known_to(ours) for each in reader.batches(place, chosen, page.chunks)]
+    told = by_version(batches)
     for version, _, task, stored, write in _as_taken_up(reader.shape, place, child, told):
         reader.shape.check(place, record.id, version)
         named = (n for n in channels if reader.shape.name_of(place, n, version) == stored)
@@ -252,7 +256,7 @@ def _on_branch(
 
 def _as_taken_up(shape: Shape, place: Place, child: Record, told: Iterable[Told]) -> list[Told]:
     """Writes of several versions in the order in which the child's code took them up."""
-    to = child.schema_version
+    to = child.known_to(shape.version).schema_version
     return sorted(told, key=lambda each: (shape.order(place, each[1], each[0], to), each[2]))
 
 

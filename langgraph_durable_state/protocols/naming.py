@@ -7,7 +7,7 @@ which of the stored namespaces would be called so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,8 +22,14 @@ from ..decisions.serializing import Serializer
 from ..errors import EvolutionError
 from ..ports import Durable
 from ..words import Place
+from .dual_write import DualWrite
 from .shared import Shared
 from .vault import Vault
+
+LOOKS = 50
+_LOOK_SECONDS = 0.02
+"""LangGraph hands over a checkpoint before what is stored below it, but to another thread or task:
+where that has to know it, it is waited for, for a second in all."""
 
 
 class Naming:
@@ -33,10 +39,20 @@ class Naming:
         shared: the saver's.
         durable: where to look.
         vault: finds the keys that it is read with.
+        dual: knows checkpoints that were put here.
+        pause: waits for some seconds, beside what else is going on.
     """
 
-    def __init__(self, shared: Shared, durable: Durable, vault: Vault) -> None:
-        self._shared = shared
+    def __init__(
+        self,
+        shared: Shared,
+        durable: Durable,
+        vault: Vault,
+        dual: DualWrite,
+        pause: Callable[[float], Awaitable[bool]],
+    ) -> None:
+        self._dual = dual
+        self._pause = pause
         self._shape = shared.shape
         self._reader = shared.reader
         self._durable = durable
@@ -69,23 +85,59 @@ class Naming:
             return place
         outer = await self.place(serializer, _at(config, around))
         ids = config["configurable"].get("checkpoint_map") or {}
-        parent = await self._snapshot(serializer, outer, ids.get(around))
-        if parent is None or (parent.version == self._shape.version and outer.alias is None):
+        id = ids.get(around)
+        found = await self._found(outer, id)
+        parent = self._reader.stored(*found, serializer) if found is not None else None
+        if parent is not None and parent.version < self._shape.version:
+            for ns in await self._durable.heads(place.thread):
+                if _around(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
+                    return replace(place, ns=ns, alias=place.ns)
+        other = found[0].other if found is not None else None
+        older = self._shape.beside if other is None else other.schema_version
+        if older is None or not (parent is not None or id):
             return place
-        for ns in await self._durable.heads(place.thread):
-            if _around(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
-                return replace(place, ns=ns, alias=place.ns)
-        return place
+        today = await self.outline(serializer, outer, id or "", parent)
+        return await self._beside(place, outer, today, older) if today is not None else place
+
+    async def _beside(self, place: Place, outer: Place, parent: Snapshot, older: int) -> Place:
+        """Where a subgraph of a checkpoint that is stored in an older shape too is stored: under
+        the name that older code gives it, if that is at work, or was when it began."""
+        schema = self._shape.schema
+        assert schema is not None
+        ns = moved_namespace(parent, schema, older, place.ns, ns=outer.ns)
+        found = replace(place, ns=ns, alias=place.ns) if ns != place.ns else place
+        at_work = self._shape.beside is not None
+        return found if at_work or await self._is_there(found) else place
+
+    async def outline(
+        self, serializer: Serializer, place: Place, id: str, found: Snapshot | None = None
+    ) -> Snapshot | None:
+        """A checkpoint in today's shape, without the user's values, from wherever it is; a put of
+        it may be about to begin."""
+        for _ in range(LOOKS):
+            if (known := self._dual.outline(place, id)) is not None:
+                return known
+            found = found or await self._vault.reading(
+                place.thread, partial(self.snapshot, serializer, place, id)
+            )
+            if found is not None:
+                return self._dual.note(place, self._shape.today(place, found))
+            await self._pause(_LOOK_SECONDS)
+        return None
 
     async def _kept(self, place: Place) -> Place:
         """Of a subgraph that keeps its state from run to run: no task's id is in its name."""
         former = self._shape.former(path_of(place.ns))
         names = [_renamed(place.ns, path) for path in former]
-        if not await self._is_there(place):
-            for ns in names:
-                found = replace(place, ns=ns, alias=place.ns)
-                if await self._is_there(found):
-                    return found
+        if await self._is_there(place):
+            return place
+        for ns in names:
+            found = replace(place, ns=ns, alias=place.ns)
+            if await self._is_there(found):
+                return found
+        if self._shape.beside is not None:
+            ns = _renamed(place.ns, self._shape.path(place, self._shape.beside))
+            return place if ns == place.ns else replace(place, ns=ns, alias=place.ns)
         return place
 
     async def _is_there(self, place: Place) -> bool:
@@ -102,15 +154,19 @@ class Naming:
         except EvolutionError:
             return None
 
-    async def _snapshot(
+    async def snapshot(
         self, serializer: Serializer, place: Place, id: str | None
     ) -> Snapshot | None:
+        """A stored checkpoint, the head if `id` is None, in the shape it was stored in."""
+        found = await self._found(place, id)
+        return self._reader.stored(*found, serializer) if found is not None else None
+
+    async def _found(self, place: Place, id: str | None) -> tuple[Record, list[Batch]] | None:
         found = await self._durable.read(place, id, b"", None)
         if found is None or found.row is None or not found.row.record:
             return None
         record = self._reader.record(place, found.row, found.chunks)
-        batches = self._reader.batches(place, found.writes, found.chunks)
-        return self._reader.stored(record, batches, serializer)
+        return record, self._reader.batches(place, found.writes, found.chunks)
 
     async def interrupts(
         self, serializer: Serializer, record: Record, batches: Sequence[Batch]
@@ -135,7 +191,7 @@ class Naming:
             if named is None:
                 continue
             place = Place(outer.thread, ns, named)
-            inner = await self._snapshot(serializer, place, None)
+            inner = await self.snapshot(serializer, place, None)
             if inner is not None:
                 out |= moved_interrupts(inner, schema, self._shape.version, ns=named)
                 out |= await self._below(serializer, place, inner)

@@ -236,7 +236,7 @@ class Recovery:
             made = findings.made_at(seen.checkpoint)
             old = made is not None and self._shared.clock() - made > self._policy.stale_after
             age = Age.OLD if old else Age.YOUNG
-        version = recovery.version_of(record.schema_version, self._shared.shape.version)
+        version = self._shared.shape.version_of(record)
         return Evidence(tiers, State.SOUND, version=version, age=age)
 
     def as_served(

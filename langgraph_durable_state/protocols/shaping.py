@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
+from ..decisions import recovery
 from ..decisions.chunking import Channel
 from ..decisions.codec import Batch, Record
 from ..decisions.evolution.evolving import (
@@ -17,16 +18,20 @@ from ..decisions.evolution.evolving import (
     evolved,
     path_of,
     path_up,
+    shown,
     stored_name,
     touched,
     value_up,
 )
+from ..decisions.evolution.fingerprint import fingerprint_of
 from ..decisions.evolution.operations import Operation, Renode
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.steps import StateSchema
+from ..decisions.evolution.unknown import unknown_tasks
+from ..decisions.recovery import Version
 from ..decisions.reviving import Revival
 from ..decisions.serializing import Serializer
-from ..errors import EvolutionError
+from ..errors import EvolutionError, UsageError
 from ..words import Place
 
 
@@ -35,10 +40,12 @@ class Shape:
 
     Args:
         schema: what the user declared; None for a state that has no versions, which is version 0.
+        beside: an older version in whose shape all is stored as well; None for none.
     """
 
-    def __init__(self, schema: StateSchema | None = None) -> None:
+    def __init__(self, schema: StateSchema | None = None, beside: int | None = None) -> None:
         self.schema = schema
+        self.beside = beside
         self.version = schema.version if schema is not None else 0
         self._revivals: dict[int, Revival] = {}
 
@@ -59,9 +66,12 @@ class Shape:
         if version > self.version:
             raise newer(place, id, version, self.version)
 
-    def fits(self, record: Record, batches: Iterable[Batch]) -> bool:
+    def fits(self, record: Record, batches: Sequence[Batch]) -> bool:
         """Whether a checkpoint, and the writes that wait on it, are in today's shape."""
-        versions = {record.schema_version, *(batch.schema_version for batch in batches)}
+        if record.schema_version == self.version and not batches:
+            return True
+        versions = {batch.known_to(self.version).schema_version for batch in batches}
+        versions.add(record.known_to(self.version).schema_version)
         return versions == {self.version}
 
     @cached_property
@@ -96,8 +106,24 @@ class Shape:
                 yield before
             last = before
 
+    def _nodes(self, path: str) -> frozenset[str] | None:
+        """Those of a graph of today's code; None if nobody told."""
+        told = self.schema.fingerprint if self.schema is not None else None
+        if told is None:
+            return None
+        return (fingerprint_of(told) if isinstance(told, str) else told).nodes_at(path)
+
+    def version_of(self, record: Record) -> Version:
+        """How the version of a stored checkpoint, in the form that this code reads, is to be
+        taken."""
+        return recovery.version_of(record.known_to(self.version).schema_version, self.version)
+
     def today(
-        self, place: Place, snapshot: Snapshot, interrupts: Mapping[str, str] = MappingProxyType({})
+        self,
+        place: Place,
+        snapshot: Snapshot,
+        interrupts: Mapping[str, str] = MappingProxyType({}),
+        past: bool = False,
     ) -> Snapshot:
         """A stored checkpoint in today's shape, its writes in LangGraph's order.
 
@@ -105,22 +131,66 @@ class Shape:
             place: where it is stored.
             snapshot: as stored.
             interrupts: today's ids of those that wait in its subgraphs.
+            past: nothing goes on from it: it may wait for what is no more.
 
         Raises:
             EvolutionError: if a step fails, or cannot be taken.
         """
         assert self.schema is not None
-        made = evolved(snapshot, self.schema, self.version, place.named, interrupts)
+        bring_up = shown if past else evolved
+        made = bring_up(snapshot, self.schema, self.version, place.named, interrupts)
         return replace(made, writes=tuple(sorted(made.writes, key=_order)))
 
-    def unchanged(self, record: Record) -> Mapping[str, Channel]:
-        """The channels of a stored checkpoint whose bytes are those of today's shape."""
+    def check_nodes(self, place: Place, seen: Snapshot) -> None:
+        """Refuses a checkpoint of today's shape that waits for a node that today's code has not:
+        LangGraph would prepare no task for it, and forget the answer to its interrupt.
+
+        Raises:
+            EvolutionError: if it does, as far as the schema's fingerprint tells.
+        """
+        nodes = self._nodes(path_of(place.named))
+        unknown = unknown_tasks(seen, nodes) if nodes is not None else ()
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            raise EvolutionError(
+                f"Thread {place.thread.id!r}, checkpoint {seen.checkpoint['id']}: it waits for "
+                f"{names}, which this code does not have. Declare what became of it: "
+                "rename_node, or drop_node(to=…). (Or record the fingerprint of this code.)",
+                thread=place.thread.id,
+                namespace=place.ns,
+                checkpoint=seen.checkpoint["id"],
+            )
+
+    def before(
+        self, place: Place, snapshot: Snapshot, interrupts: Mapping[str, str] = MappingProxyType({})
+    ) -> Snapshot:
+        """A checkpoint of today in the shape that is stored beside it.
+
+        Raises:
+            EvolutionError: if a step cannot be taken back.
+        """
+        assert self.schema is not None
+        assert self.beside is not None
+        return evolved(snapshot, self.schema, self.beside, place.ns, interrupts)
+
+    def unchanged(self, record: Record, version: int | None = None) -> Mapping[str, Channel]:
+        """The channels of a stored checkpoint whose bytes are those of a version's shape, today's
+        if none is given."""
+        to = self.version if version is None else version
+        record = record.known_to(to)
         found = record.by_name()
-        if self.schema is None or record.schema_version == self.version:
+        if self.schema is None or record.schema_version == to:
             return found
-        path = path_of(record.place.named)
-        of = touched(self.schema, record.schema_version, self.version, path)
+        if record.schema_version > to:
+            return {}
+        path = self.path(record.place, to)
+        of = touched(self.schema, record.schema_version, to, path)
         return {} if of is None else {n: c for n, c in found.items() if n not in of}
+
+    def path(self, place: Place, version: int) -> str:
+        """A graph's path in the names of a version."""
+        path = path_of(place.named)
+        return path if self.schema is None else self.schema.path(path, self.version, version)
 
     def name_of(self, place: Place, channel: str, version: int) -> str | None:
         """What a channel of today was called in a version; None if it was not there.
@@ -140,7 +210,7 @@ class Shape:
         """
         if self.schema is None or version == self.version:
             return channel
-        path = self.schema.path(path_of(place.named), self.version, version)
+        path = self.path(place, version)
         return current_name(self.schema, channel, version, self.version, path)
 
     def value(self, place: Place, channel: str, value: Any, version: int) -> Any:
@@ -154,11 +224,34 @@ class Shape:
         return value_up(self.schema, channel, value, version, self.version, path_of(place.named))
 
     def order(self, place: Place, path: str, version: int, to: int) -> str:
-        """What code of version `to` orders a task of an older version by, from its path."""
+        """What code of version `to` orders a task of another version by, from its path."""
         if self.schema is None or version == to:
             return path
         at = self.schema.path(path_of(place.named), self.version, to)
         return path_up(self.schema, path, version, to, at)
+
+
+def shape_of(schema: StateSchema | None, dual_write: tuple[int, int] | None) -> Shape:
+    """The shape that a saver's arguments tell of.
+
+    Raises:
+        UsageError: if a step is missing, or one between the versions to write has no way back.
+    """
+    if schema is not None and not isinstance(schema, StateSchema):
+        raise UsageError(f"state_schema must be a StateSchema, not {schema!r}")
+    checked = schema.checked() if schema is not None else None
+    if dual_write is None:
+        return Shape(checked)
+    version = checked.version if checked is not None else 0
+    if checked is None or tuple(dual_write) != (version - 1, version):
+        raise UsageError(
+            f"dual_write={dual_write!r}: use ({version - 1}, {version}), the version before the "
+            "schema's and its own"
+        )
+    one_way = [each for each in checked.operations(version - 1) if not each.reversible]
+    if one_way:
+        raise UsageError(f"dual_write: there is no way back for {one_way[0]!r}")
+    return Shape(checked, version - 1)
 
 
 def _order(write: Write) -> tuple[str, str, int]:

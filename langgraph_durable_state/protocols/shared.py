@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..decisions.codec import Batch, Blobs, Record
+from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.keys import Numbers
 from ..events import Kind
 from ..health import HeadCacheHealth
@@ -155,6 +156,7 @@ class Shared:
         unflushed, leases: as their types say.
         clock: seconds of the epoch.
         shape: of the user's state.
+        outlines, interrupts: what `DualWrite` notes.
         on_recovery: called where a head is not served just as it was left; None for nobody.
     """
 
@@ -175,4 +177,6 @@ class Shared:
     leases: Leases
     clock: Callable[[], float]
     shape: Shape
+    outlines: Lately[tuple[Place, str], Snapshot]
+    interrupts: Lately[str, str]
     on_recovery: OnRecovery | None = None

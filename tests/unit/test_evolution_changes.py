@@ -217,12 +217,10 @@ def test_a_handler_that_asks() -> None:
         return graph
 
     old = started(build("bad"))
-    graph: Any = build("worse").compile(
-        checkpointer=moved(old, schema_of(rename_node("bad", "worse")))
-    )
-    (asked,) = graph.get_state(CONFIG).interrupts or [None]
-    resume = {asked.id: "go on"} if asked is not None else "go on"
-    assert graph.invoke(Command(resume=resume), CONFIG) == {"log": ["go on"]}
+    new = moved(old, schema_of(rename_node("bad", "worse")))
+    graph: Any = build("worse").compile(checkpointer=new)
+    asked = next(w.value[0] for w in head(new).writes if w.channel == "__interrupt__")
+    assert graph.invoke(Command(resume={asked.id: "go on"}), CONFIG) == {"log": ["go on"]}
     assert ran == ["fail"]
 
 

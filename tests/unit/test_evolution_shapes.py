@@ -252,6 +252,16 @@ def test_a_task_whose_id_cannot_be_made_again() -> None:
     assert up(before, CHANNEL).writes[0].task == NOBODY
 
 
+def test_a_call_whose_callers_id_changes() -> None:
+    """A node before its caller has another name: the call would be made again, so it is refused."""
+    path = "~__pregel_push, ~__pregel_pull, ask, 0000000000, 0000000001"
+    call = Write(NOBODY, path, "__return__", 1, 0)
+    before = Snapshot("", 0, checkpoint(), METADATA, (call,))
+    with pytest.raises(EvolutionError, match="a call made by node 'ask'"):
+        evolved(before, schema(rename_node("b", "c2")), 1)
+    assert up(before, rename_node("last", "end")).writes[0].task == NOBODY
+
+
 def test_a_node_of_another_graph() -> None:
     """Only the graph that an operation is for is touched."""
     before = snapshot(PARENT_NS)

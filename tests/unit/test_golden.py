@@ -94,7 +94,7 @@ def test_format_1_is_read() -> None:
         ("task-1", "counter", 8),
         ("task-2", "__interrupt__", {"question": "go on?"}),
     ]
-    assert codec.record_parts(record_row, Blobs())[0] == 1
+    assert codec.record_parts(record_row, Blobs()).format == 1
 
 
 SECRET = b"golden key of thirty-two bytes!!"
@@ -155,6 +155,6 @@ def test_format_2_is_read(kind: str) -> None:
         ("task-1", "messages", [AIMessage("More of it. " * 30, id="m")]),
         ("task-1", "counter", 8),
     ]
-    assert codec.record_parts(record_row, Blobs(keys=keys))[0] == 2
+    assert codec.record_parts(record_row, Blobs(keys=keys)).format == 2
     head = bytes.fromhex(stored["head"])
     assert heads.signed(place, record.id, digest, head, keys) == heads.Signed(record.id, digest, 1)

@@ -7,7 +7,7 @@ All operations on channels are one kind: some channels become others. This file 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,10 @@ class Reshape:
     at: str = ""
     same: bool = False
 
+    @property
+    def reversible(self) -> bool:
+        return self.down is not None
+
     def inverse(self) -> Reshape:
         return replace(self, sources=self.targets, targets=self.sources, up=self.down, down=self.up)
 
@@ -49,6 +53,10 @@ class Renode:
     at: str = ""
     gone: bool = False
 
+    @property
+    def reversible(self) -> bool:
+        return not self.gone
+
 
 @dataclass(frozen=True, slots=True)
 class Reclass:
@@ -58,6 +66,8 @@ class Reclass:
     new: Name
     fields: tuple[tuple[str, str], ...] = ()
     at: str = ""
+
+    reversible = True
 
     def inverse(self) -> Reclass:
         fields = tuple((new, old) for old, new in self.fields)
@@ -79,6 +89,10 @@ class Free:
     updates: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     channels: frozenset[str] | None = None
     at: str = ""
+
+    @property
+    def reversible(self) -> bool:
+        return self.down is not None
 
     def inverse(self) -> Free:
         return Free(self.down, self.up, None, self.channels, self.at)
@@ -281,9 +295,3 @@ def _class(name: str) -> Name:
     if not module or not cls:
         raise UsageError(f"{name!r} is no name of a class; write 'package.module:Name'")
     return module, cls
-
-
-def reshaped_names(operations: Sequence[Operation]) -> Mapping[str, tuple[str, ...]]:
-    """What each channel becomes that an operation names."""
-    shapes = [each for each in operations if isinstance(each, Reshape)]
-    return {source: each.targets for each in shapes for source in each.sources}

@@ -165,7 +165,7 @@ def path_up(schema: StateSchema, told: str, from_: int, to: int, path: str) -> s
     Args:
         schema: the graph's.
         told: as stored.
-        from_, to: the versions, the older first.
+        from_, to: the versions.
         path: the graph's, in the names of version `to`.
     """
     task = tasks.told(told, {"channel_values": {}})

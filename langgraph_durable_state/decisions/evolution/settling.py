@@ -73,6 +73,8 @@ def _batch(at: Frame | None, shape: Shape, key: tuple[str, str], writes: list[Wr
         likeliest = next(tasks.guesses(shape.checkpoint, who))
         found = tasks.found(at, shape.checkpoint, who, task) if at is not None else likeliest
         who = found or likeliest
+    elif isinstance(who, Call):  # its id holds its caller's
+        who = Call(next(tasks.guesses(shape.checkpoint, who.caller)))
     pairs = tuple((write.channel, write.value) for write in writes)
     return Batch(task, path, who, found is not None, pairs)
 

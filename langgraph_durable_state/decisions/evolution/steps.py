@@ -14,6 +14,9 @@ from typing import Any
 
 from ...errors import EvolutionError, UsageError
 from ..reviving import Revival
+from . import comparing, taking
+from .differing import SchemaReport
+from .fingerprint import Fingerprint, fingerprint_of
 from .operations import Free, Name, Operation, Reclass, Renode, Reshape
 
 Values = dict[str, Any]
@@ -46,16 +49,20 @@ class StateSchema:
     Args:
         version: of the graph as it is now.
         graph: its name, for messages and for who looks at what is stored.
+        fingerprint: what `record` gave of the graph, or its text.
 
     Raises:
         UsageError: if the version is not a whole number from 0 on.
     """
 
-    def __init__(self, version: int, graph: str = "") -> None:
+    def __init__(
+        self, version: int, graph: str = "", *, fingerprint: Fingerprint | str | None = None
+    ) -> None:
         if type(version) is not int or version < 0:
             raise UsageError(f"version={version!r} is no whole number from 0 on")
         self.version = version
         self.graph = graph
+        self.fingerprint = fingerprint
         self._steps: dict[int, list[Operation]] = {}
 
     def step(
@@ -161,8 +168,7 @@ class StateSchema:
         before = self._path_down(version, path)
         operations = [each for each in self._steps[version] if fnmatchcase(before, each.at)]
         for each in operations:
-            lost = isinstance(each, Renode) and each.gone
-            if lost or (isinstance(each, Reshape | Free) and each.down is None):
+            if not each.reversible:
                 raise EvolutionError(
                     f"No way back from version {version + 1} of graph {self.graph!r} was declared"
                 )
@@ -237,6 +243,33 @@ class StateSchema:
     def operations(self, version: int) -> Sequence[Operation]:
         """What was declared of the step from this version to the next."""
         return tuple(self._steps.get(version, ()))
+
+    def record(self, graph: Any) -> Fingerprint:
+        """The fingerprint of a compiled graph as it is now; its `str` is to be kept with the code.
+
+        Raises:
+            UsageError: if it is no compiled graph.
+        """
+        return taking.taken(graph, self.graph, self.version)
+
+    def check(self, graph: Any, recorded: Fingerprint | str | None = None) -> SchemaReport:
+        """How a compiled graph differs from its recorded fingerprint, but for what is declared.
+
+        Args:
+            graph: compiled.
+            recorded: its fingerprint, or the text of one; without it, the one that the schema was
+                made with.
+
+        Raises:
+            UsageError: if there is no fingerprint, if it is of a newer version, or of another
+                graph, or if a step was not declared.
+        """
+        recorded = self.fingerprint if recorded is None else recorded
+        if recorded is None:
+            raise UsageError("there is no fingerprint to compare with; record() makes one")
+        if isinstance(recorded, str):
+            recorded = fingerprint_of(recorded)
+        return comparing.compared(recorded, self.record(graph), self.checked())
 
 
 def _through(steps: Sequence[Sequence[Reclass]], name: Name) -> tuple[Name, dict[str, str]]:
