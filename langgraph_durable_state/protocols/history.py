@@ -241,9 +241,10 @@ def _on_branch(
     found: dict[str, list[tuple[str, str, Any]]] = {}
     ours = reader.shape.version
     batches = [each.known_to(ours) for each in reader.batches(place, chosen, page.chunks)]
-    told = by_version(batches)
-    for version, _, task, stored, write in _as_taken_up(reader.shape, place, child, told):
-        reader.shape.check(place, record.id, version)
+    for batch in batches:
+        reader.shape.check(place, record.id, batch.schema_version)
+    told = _as_taken_up(reader.shape, place, child, by_version(batches))
+    for version, _, task, stored, write in told:
         named = (n for n in channels if reader.shape.name_of(place, n, version) == stored)
         name = next(named, None)
         if name is None:
