@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from .decisions.serializing import Serializer
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
-from .errors import ConflictError, UsageError
+from .errors import ConflictError, UnavailableError, UsageError
 from .protocols.reading import config_of
 from .protocols.scrub import Asked, after_token
 from .recovery import OnRecovery, RecoveryReport
@@ -56,6 +57,8 @@ class Integrity:
 
     async def _recover(self, driver: Driver, config: RunnableConfig) -> RecoveryReport:
         place, id = keys.place_of(config), keys.checkpoint_id_of(config)
+        with suppress(UnavailableError):  # which the report tells of
+            place = await driver.naming.place(self._serializer, config)
         report = partial(driver.teller.report, self._serializer, place, id)
         return await driver.vault.reading(place.thread, report)
 

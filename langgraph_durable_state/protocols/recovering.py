@@ -39,6 +39,7 @@ from ..words import Found, Head, Place, Spell
 from .arbiter import Arbiter, View
 from .copies import Copies
 from .finding import SERVES_HOT, Candidate, Finder, Target, Writes, detail_of
+from .naming import Naming
 from .reading import corrupt
 from .shaping import newer
 from .shared import Shared
@@ -82,6 +83,7 @@ class Recovery:
     Args:
         shared, durable, copies, arbiter: as of an engine.
         outbox: the hot tier's; None if there is none.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
@@ -91,12 +93,13 @@ class Recovery:
         copies: Copies,
         arbiter: Arbiter,
         outbox: Outbox | None,
+        naming: Naming,
     ) -> None:
         self._shared = shared
         self._policy = shared.policy
         self._durable = durable
         self._arbiter = arbiter
-        self._finder = Finder(shared, durable, copies, outbox)
+        self._finder = Finder(shared, durable, copies, outbox, naming)
 
     async def examine(
         self, serializer: Serializer, place: Place, id: str | None, thorough: bool = True
@@ -127,7 +130,9 @@ class Recovery:
         if seen is not None:
             record, batches, digest = seen
             writes = Writes(())
-            last = self._finder.candidate(serializer, record, digest, writes, "process", batches)
+            last = await self._finder.candidate(
+                serializer, record, digest, writes, "process", batches
+            )
             return self.as_served(place, view, self.sound(tiers, record, last.seen), last)
         made = await self._decided(serializer, place, view.found, view, thorough)
         if thorough and view.spell is not None:
@@ -206,7 +211,7 @@ class Recovery:
         if recovery.decide(evidence).decision is Decision.REFUSE:
             error = self._refusal(place, target, evidence, tuple(damage))
             return Examined(evidence, target, view=view, error=error, damage=tuple(damage))
-        served = self._finder.candidate(serializer, record, target.digest, writes, tier)
+        served = await self._finder.candidate(serializer, record, target.digest, writes, tier)
         if evidence.state is State.SOUND:
             evidence = self.sound(evidence.tiers, record, served.seen)
         return Examined(evidence, target, served, view=view, damage=tuple(damage))
