@@ -143,6 +143,8 @@ MORE_CHANGES = {
 }
 """The tasks of the node that the join starts have other ids, though that keeps its name."""
 
+ALL_CHANGES = CHANGES | MORE_CHANGES
+
 
 # -- graphs -----------------------------------------------------------------------------------
 
@@ -161,6 +163,7 @@ class World:
         model: whether the state is a pydantic model.
         ran: the nodes that ran, under their old names.
         thread: that is run, with this `durability`.
+        says: what a node makes of some channels instead.
         broken: what will die, once.
         wait: waits for what is to happen before that.
     """
@@ -170,6 +173,7 @@ class World:
     ran: list[str] = field(default_factory=list)
     thread: str = "t"
     durability: Any = "sync"
+    says: dict[str, Any] = field(default_factory=dict)
     broken: set[Any] = field(default_factory=set)
     wait: Callable[[], None] = lambda: None
 
@@ -234,7 +238,7 @@ class World:
             self.may_die(role)
             answers = [interrupt(f"{role}{n}?") for n in range(asks)]
             self.ran.append(role)
-            return self.update(role, *answers)
+            return self.update(role, *answers) | self.says.get(role, {})
 
         return run
 
@@ -363,10 +367,13 @@ class Seen:
         self._change = change
         self._roles = {world.name(role): role for role in (*NODES, "outer")}
 
-    def values(self, values: Any) -> Any:
-        if not isinstance(values, Mapping):
+    def values(self, values: Any, step: int | None) -> Any:
+        if self._new or not isinstance(values, Mapping):
             return values
-        return dict(values) if self._new else self._change.today(values)
+        made = self._change.today(values)
+        if step == -2:  # before a first input: there is no state yet, which nothing is added to
+            return {key: value for key, value in made.items() if key not in self._change.added}
+        return made
 
     def state(self, state: Any) -> Any:
         """Of a graph and of all below it: all but ids."""
@@ -381,8 +388,14 @@ class Seen:
             )
             for each in state.tasks
         ]
-        step = (state.metadata or {}).get("step"), (state.metadata or {}).get("source")
-        return step, self.values(state.values), [self._roles.get(n, n) for n in state.next], tasks
+        told = state.metadata or {}
+        step = told.get("step"), told.get("source")
+        return (
+            step,
+            self.values(state.values, step[0]),
+            [self._roles.get(n, n) for n in state.next],
+            tasks,
+        )
 
 
 def counted(world: World) -> Counter[str]:

@@ -12,11 +12,16 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
 from langgraph_durable_state import DurableSaver
+from tests.cases import Face
 from tests.integration.evolving import (
+    ALL_CHANGES,
     Boom,
+    Change,
+    Seen,
     World,
     asking,
     branches,
+    counted,
     in_a_row,
     joined,
     keeping,
@@ -199,9 +204,7 @@ SITUATIONS = {
     "died before the first step": Situation(straight, die_early(loses=True), again),
     "died at the first step": Situation(straight, die_early(loses=False), again),
     "in a subgraph": Situation(nested, go, answer),
-    "in a subgraph that keeps its state": Situation(
-        keeping, acts(go, answer, go), acts(answer, go, answer)
-    ),
+    "in a subgraph that keeps its state": Situation(keeping, acts(go, answer, go), answer),
     "forked": Situation(straight, go, go_back),
 }
 
@@ -216,3 +219,31 @@ MORE_SITUATIONS = {
     "died in a subgraph": Situation(nested, die("ask", tasks=2), acts(again, answer)),
 }
 """Their graphs are as tiny, but one change at a time would show no more than all at once."""
+
+
+# -- what a run that was never migrated comes to ----------------------------------------------
+
+_NATIVE = Face("native")
+_known: dict[Any, Any] = {}
+
+
+async def looked_at(graph: Any, world: World, change: Change) -> Any:
+    """All that a graph tells of a thread, but ids."""
+    seen = Seen(world, change)
+    state = seen.state(await graph.get_state(world.at, subgraphs=True))
+    return state, [seen.state(each) for each in await graph.get_state_history(world.at)]
+
+
+async def reference(how: Situation, change: str, durability: Any = "sync") -> Any:
+    """What the old graph alone, with LangGraph's own saver, is seen to be in: in the situation, and
+    after it went on; and what ran."""
+    key = (how, change, durability)
+    if key not in _known:
+        what = ALL_CHANGES[change]
+        world, saver = World(model=what.model, durability=durability), ToldMemory()
+        graph = _NATIVE(how.compiled(world, saver, what.within))
+        await how.before(graph, saver, world)
+        before = await looked_at(graph, world, what)
+        await how.after(graph, saver, world)
+        _known[key] = before, await looked_at(graph, world, what), counted(world)
+    return _known[key]

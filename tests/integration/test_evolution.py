@@ -10,20 +10,24 @@ from typing import Any
 import pytest
 
 from langgraph_durable_state import EvolutionError
-from tests.cases import Face, Store
+from tests.cases import Store
 from tests.integration.evolving import (
+    ALL_CHANGES,
     ALLOWED,
     CHANGES,
     MORE_CHANGES,
-    Change,
-    Seen,
     World,
     counted,
 )
-from tests.integration.situations import MORE_SITUATIONS, SITUATIONS, ToldMemory, ToldSaver
+from tests.integration.situations import (
+    MORE_SITUATIONS,
+    SITUATIONS,
+    ToldSaver,
+    looked_at,
+    reference,
+)
 from tests.servers import PostgresServer
 
-NATIVE = Face("native")
 WAYS = ["lazy"]
 """When what is stored becomes today's: as it is read."""
 
@@ -33,12 +37,15 @@ JOINING = (
     "half of a join is there",
     "in a subgraph after a join",
 )
-CELLS = [
-    *itertools.product(SITUATIONS, CHANGES),
-    *itertools.product(MORE_SITUATIONS, ("everything", "everything in a subgraph")),
-    *itertools.product(JOINING, MORE_CHANGES),
-]
-ALL_SITUATIONS, ALL_CHANGES = SITUATIONS | MORE_SITUATIONS, CHANGES | MORE_CHANGES
+CELLS = dict.fromkeys(
+    [
+        *itertools.product(SITUATIONS, CHANGES),
+        *itertools.product(MORE_SITUATIONS, ("everything", "everything in a subgraph")),
+        *itertools.product(["waits at a breakpoint"], CHANGES),
+        *itertools.product(JOINING, MORE_CHANGES),
+    ]
+)
+ALL_SITUATIONS = SITUATIONS | MORE_SITUATIONS
 
 REFUSED: dict[tuple[str, str], str] = {}
 """What cannot be brought there without losing anything, by situation and change; and why."""
@@ -60,30 +67,6 @@ def thread(numbers: Iterator[int]) -> str:
     return f"t{next(numbers)}"
 
 
-async def looked_at(graph: Any, world: World, change: Change) -> Any:
-    """All that a graph tells of a thread, but ids."""
-    seen = Seen(world, change)
-    state = seen.state(await graph.get_state(world.at, subgraphs=True))
-    return state, [seen.state(each) for each in await graph.get_state_history(world.at)]
-
-
-_references: dict[tuple[str, str], Any] = {}
-
-
-async def reference(situation: str, change: str) -> Any:
-    """What the old graph alone, with LangGraph's own saver, is seen to be in: in the situation, and
-    after it went on; and what ran."""
-    if (situation, change) not in _references:
-        how, what = ALL_SITUATIONS[situation], ALL_CHANGES[change]
-        world, saver = World(model=what.model), ToldMemory()
-        graph = NATIVE(how.compiled(world, saver, what.within))
-        await how.before(graph, saver, world)
-        before = await looked_at(graph, world, what)
-        await how.after(graph, saver, world)
-        _references[situation, change] = before, await looked_at(graph, world, what), counted(world)
-    return _references[situation, change]
-
-
 def rows(store: Store, thread: str) -> list[Any]:
     """All that is stored of a thread in Postgres."""
     tk = f"(SELECT tk FROM durable_state.thread WHERE id = '{thread}')"
@@ -103,7 +86,7 @@ async def test_a_thread_goes_on(
     """It ends in the same state, and the same nodes run, as if nothing had changed; to look at it
     changes nothing that is stored; and once it went on, the old code refuses it."""
     how, what = ALL_SITUATIONS[situation], ALL_CHANGES[change]
-    before, after, ran = await reference(situation, change)
+    before, after, ran = await reference(how, change)
 
     old = World(model=what.model, thread=thread)
     saver = store.open(ToldSaver, allow=ALLOWED)
