@@ -47,9 +47,6 @@ CELLS = dict.fromkeys(
 )
 ALL_SITUATIONS = SITUATIONS | MORE_SITUATIONS
 
-REFUSED: dict[tuple[str, str], str] = {}
-"""What cannot be brought there without losing anything, by situation and change; and why."""
-
 
 @pytest.fixture(scope="module")
 def postgres_url(
@@ -84,7 +81,8 @@ async def test_a_thread_goes_on(
     store: Store, thread: str, situation: str, change: str, way: str
 ) -> None:
     """It ends in the same state, and the same nodes run, as if nothing had changed; to look at it
-    changes nothing that is stored; and once it went on, the old code refuses it."""
+    changes nothing that is stored; and once it went on, the old code refuses it. No cell is
+    refused: what these changes need can be told of each thread."""
     how, what = ALL_SITUATIONS[situation], ALL_CHANGES[change]
     before, after, ran = await reference(how, change)
 
