@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -62,6 +63,8 @@ class Integrity:
 
     async def _recover(self, driver: Driver, config: RunnableConfig) -> RecoveryReport:
         place, id = keys.place_of(config), keys.checkpoint_id_of(config)
+        with suppress(UnavailableError):  # which the report tells of
+            place = await driver.naming.place(self._serializer, config)
         report = partial(driver.teller.report, self._serializer, place, id)
         try:
             try:

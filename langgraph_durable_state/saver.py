@@ -456,15 +456,15 @@ class DurableSaver(Operations, Integrity, Custody, Migrating, LeaseGiver, BaseCh
             UsageError: if an argument cannot be used.
         """
         listing = listing_of(config, filter, before, self._clear)
-        pages = run(self._pages_blocking(listing, arguments.limit(limit)))
+        pages = run(self._pages_blocking(config, listing, arguments.limit(limit)))
         while (page := run(_next_page(pages))) is not None:
             yield from page
 
     async def _pages_blocking(
-        self, listing: Any, limit: int | None
+        self, config: RunnableConfig | None, listing: Any, limit: int | None
     ) -> AsyncIterator[Sequence[CheckpointTuple]]:
         engine = (await self._faces.blocking()).engine
-        return engine.list(self._serializer, listing, limit)
+        return engine.list(self._serializer, config, listing, limit)
 
     async def alist(
         self,
@@ -478,7 +478,7 @@ class DurableSaver(Operations, Integrity, Custody, Migrating, LeaseGiver, BaseCh
         listing = listing_of(config, filter, before, self._clear)
         arguments.limit(limit)
         engine = (await self._faces.native()).engine
-        async for page in engine.list(self._serializer, listing, limit):
+        async for page in engine.list(self._serializer, config, listing, limit):
             for found in page:
                 yield found
 

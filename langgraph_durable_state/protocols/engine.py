@@ -179,7 +179,9 @@ class Engine:
         if found.rule.decision is Decision.FALL_BACK:
             run.degraded = FELL_BACK
             marks[FELL_BACK_MARK] = target.id
-        made = self._reader.tuple_of(record, served.batches, serializer, run, id is None, marks)
+        made = self._reader.tuple_of(
+            record, served.batches, serializer, run, id is None, marks, served.interrupts
+        )
         if self._recovery.sound(Tiers.COMPARED, record, made).age is Age.OLD:
             made.metadata[AGED_MARK] = True  # type: ignore[literal-required]
         return made
@@ -355,10 +357,18 @@ class Engine:
     # -- list and history --------------------------------------------------------------------
 
     async def list(
-        self, serializer: Serializer, listing: Listing, limit: int | None
+        self,
+        serializer: Serializer,
+        config: Mapping[str, Any] | None,
+        listing: Listing,
+        limit: int | None,
     ) -> AsyncIterator[Sequence[CheckpointTuple]]:
         """Pages of tuples; nothing is held between them."""
         left = limit
+        named = None
+        if config is not None and listing.thread is not None and listing.ns:
+            named = await self._naming.place(serializer, config)
+            listing = replace(listing, ns=named.ns)
         if listing.thread is None:
             await self._flusher.settle_all()
         elif self._shared.policy.asks_hot:
@@ -371,7 +381,7 @@ class Engine:
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
             asked_page = replace(listing, limit=asked)
-            page = partial(self._settled_page, serializer, asked_page, links)
+            page = partial(self._settled_page, serializer, asked_page, links, named)
             rows, out, links = await self._vault.reading(listing.thread, page)
             if not rows:
                 return
@@ -380,17 +390,24 @@ class Engine:
             listing = replace(listing, after=(thread.key, row.ns, row.seq))
             left = None if left is None else left - len(out)
 
-    async def _settled_page(self, serializer: Serializer, listing: Listing, links: Links) -> Seen:
+    async def _settled_page(
+        self, serializer: Serializer, listing: Listing, links: Links, named: Place | None
+    ) -> Seen:
         """A page; if something of it is damaged, and the policy says so, without that."""
         try:
-            return await settled(partial(self._page, serializer, listing, links))
+            return await settled(partial(self._page, serializer, listing, links, named))
         except CorruptionError:
             if not self._shared.policy.falls_back:
                 raise
-        return await self._page(serializer, listing, links, sparing=True)
+        return await self._page(serializer, listing, links, named, sparing=True)
 
     async def _page(
-        self, serializer: Serializer, listing: Listing, links: Links, sparing: bool = False
+        self,
+        serializer: Serializer,
+        listing: Listing,
+        links: Links,
+        named: Place | None,
+        sparing: bool = False,
     ) -> Seen:
         page = await self._durable.page(listing)
         begins = listing.after is None and not listing.settled
@@ -401,7 +418,7 @@ class Engine:
         seen: list[tuple[Record, Digest, Sequence[WriteRow]]] = []
         parsed: dict[int, Chunk] = {}
         for thread, row in page.rows:
-            place = Place(thread, row.ns)
+            place = named or Place(thread, row.ns)
             found = page.writes.get((row.ns, row.id), ())
             try:
                 record = self._reader.record(place, row, page.chunks, parsed)

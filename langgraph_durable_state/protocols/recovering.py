@@ -42,6 +42,7 @@ from .arbiter import Arbiter, View
 from .copies import Copies
 from .disputes import Dispute, dispute
 from .finding import SERVES_HOT, Candidate, Finder, Target, Writes, detail_of
+from .naming import Naming
 from .reading import corrupt
 from .shaping import newer
 from .shared import Shared
@@ -91,6 +92,7 @@ class Recovery:
         shared, durable, copies, arbiter: as of an engine.
         outbox: the hot tier's; None if there is none.
         anchors: tell heads that were moved.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
@@ -101,13 +103,14 @@ class Recovery:
         arbiter: Arbiter,
         outbox: Outbox | None,
         anchors: Anchors,
+        naming: Naming,
     ) -> None:
         self._shared = shared
         self._policy = shared.policy
         self._durable = durable
         self._arbiter = arbiter
         self._anchors = anchors
-        self._finder = Finder(shared, durable, copies, outbox)
+        self._finder = Finder(shared, durable, copies, outbox, naming)
 
     async def examine(
         self, serializer: Serializer, place: Place, id: str | None, thorough: bool = True
@@ -180,7 +183,9 @@ class Recovery:
         if seen is not None:
             record, batches, digest = seen
             writes = Writes(())
-            last = self._finder.candidate(serializer, record, digest, writes, "process", batches)
+            last = await self._finder.candidate(
+                serializer, record, digest, writes, "process", batches
+            )
             return self.as_served(place, view, self.sound(tiers, record, last.seen), last)
         made = await self._decided(serializer, place, view.found, view, thorough)
         if thorough and view.spell is not None:
@@ -273,7 +278,7 @@ class Recovery:
             return Examined(
                 evidence, target, last=last, view=view, error=error, damage=tuple(damage)
             )
-        served = self._finder.candidate(serializer, record, target.digest, writes, tier)
+        served = await self._finder.candidate(serializer, record, target.digest, writes, tier)
         if evidence.state is State.SOUND:
             evidence = self.sound(evidence.tiers, record, served.seen)
         last = _head(target)
@@ -370,7 +375,7 @@ class Recovery:
             try:
                 record, writes = await self._finder.proven(serializer, place, target)
                 last, damage = _head(target), [*damage, *writes.damage]
-                candidate = self._finder.candidate(
+                candidate = await self._finder.candidate(
                     serializer, record, target.digest, writes, target.tier
                 )
             except KeyNeeded:

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import EvolutionError
 from . import settling, tasks
 from .naming import Gone
-from .reusing import current_name, stored_name, touched, value_up
+from .reusing import current_name, path_up, stored_name, touched, value_up
 from .settling import Settled
 from .shaping import Shape
 from .snapshot import Snapshot
@@ -24,6 +24,7 @@ __all__ = [
     "moved_interrupts",
     "moved_namespace",
     "path_of",
+    "path_up",
     "shown",
     "stored_name",
     "touched",
@@ -146,12 +147,13 @@ def moved_namespace(
     ns = snapshot.ns if ns is None else ns
     part, sign, rest = below[len(snapshot.ns) + 1 if snapshot.ns else 0 :].partition(tasks.NS_SEP)
     node, _, known = part.partition(tasks.NS_END)
-    path = tasks.path_of(tasks.below(snapshot.ns, node))
-    name = schema.path(path, snapshot.version, to).rpartition("/")[2]
     if not known:  # a subgraph with one namespace for all its runs
+        path = tasks.path_of(tasks.below(snapshot.ns, node))
+        name = schema.path(path, snapshot.version, to).rpartition("/")[2]
         return tasks.below(ns, name) + sign + rest
-    if name == node and ns == snapshot.ns:
-        return below
+    stages = schema.stages(snapshot.version, to, path_of(snapshot.ns))
+    if ns == snapshot.ns and not any(stage.nodes for stage in stages):
+        return below  # else the node may keep its name, and what starts it not
     return _moved(snapshot, schema, to, ns, node, known) + sign + rest
 
 
