@@ -392,6 +392,20 @@ class Recovery:
             break
         return replace(made, skipped=tuple(skipped), damage=tuple(damage))
 
+    async def readable(self, serializer: Serializer, place: Place, target: Target) -> str | None:
+        """The newest earlier checkpoint that this code can read."""
+        async for earlier in self._finder.before(place, target):
+            try:
+                record, writes = await self._finder.proven(serializer, place, earlier)
+                of = earlier.digest, writes, earlier.tier
+                await self._finder.candidate(serializer, record, *of)
+            except KeyNeeded:
+                raise
+            except (CorruptionError, EvolutionError):
+                continue
+            return record.id
+        return None
+
     async def without_replay(
         self, serializer: Serializer, place: Place, made: Examined, error: DurableStateError
     ) -> Examined:

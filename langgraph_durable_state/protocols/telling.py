@@ -61,7 +61,11 @@ class Teller:
         unplayable = await self._unplayable(serializer, place, found.served)
         if isinstance(unplayable, CorruptionError):
             found = await self._recovery.without_replay(serializer, place, found, unplayable)
-        return self.of(place, found, unplayable)
+        report = self.of(place, found, unplayable)
+        if not isinstance(found.error, EvolutionError) or found.target is None:
+            return report
+        readable = await self._recovery.readable(serializer, place, found.target)
+        return replace(report, last_readable=readable)
 
     async def unkeyed(
         self, place: Place, id: str | None, error: DurableStateError

@@ -438,8 +438,9 @@ class Writer:
             rows = await self._durable.chain(place, made.put.parent or "", 1)
             gone = not rows
             before = made.record.parent_digest
-            if made.put.seal and rows and before not in (b"", rows[0].digest):
-                # It is under another key now: what is made from it says what is no longer true.
+            if rows and before not in (b"", rows[0].digest):
+                # It is under another key or of another shape now: what is made from it says what
+                # is no longer true.
                 return made, Lost(await self._head_id(place), kept=False)
             if gone and made.needs_ancestors(serializer):
                 # Nobody could read it: what it is made from was pruned.

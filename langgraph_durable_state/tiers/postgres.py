@@ -332,12 +332,13 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
         done = await self._sql.transaction(
             [
                 ("lock_heads", (thread.key,)),
+                ("lock_checkpoints", (thread.key,)),
                 ("rewrite", (thread.key, *bind.rewritten(rows))),
                 ("sweep_chunks", (thread.key,)),
             ],
             go_on=unmoved,
         )
-        return len(done) > 1 and bool(done[1][0][0])
+        return len(done) > 1 and bool(done[2][0][0])
 
     # -- what the hot tier may be ahead of ---------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Thread
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -26,8 +27,12 @@ from tests.cases import TIERS, Plain, Store, at, chain, cp, grown, id_of, put, r
 from tests.integration.test_branches import PlainState, row_of
 from tests.integration.test_encryption import of
 from tests.integration.test_tampering import flipped
+from tests.servers import wait_until
 
 KEY = b"k" * 32
+
+LOCKED_OUT = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+"""Sessions that wait for another's lock."""
 
 
 def schema(version: int = 1) -> StateSchema:
@@ -460,6 +465,45 @@ async def test_it_is_safe_beside_writers(policy_store: Store) -> None:
     assert stored
     assert set(stored) <= {values_of(each)["c"] for each in found}
     assert store.query("SELECT count(*) FROM durable_state.write")[0][0] >= len(stored)
+
+
+async def test_a_fork_that_waits_for_it_refers_to_nothing_that_it_removes(store: Store) -> None:
+    """It has looked for its parent's chunks when it waits for the head, and would move that after
+    the chunks were replaced: it is refused."""
+    changed = StateSchema(version=1)
+    changed.step(0, convert_channel("long", lambda parts: [part.upper() for part in parts]))
+    old, parts = store.open(), ["x" * 99] * 9
+    base = old.put(at(), cp({"c": 1, "long": parts}), {"source": "loop", "step": 0}, {"c": "1"})
+    seen = old.get_tuple(base)
+    assert seen is not None
+    fork = cp({"c": 2, "long": parts}, versions={"c": "2"})
+    refused: list[ConflictError] = []
+
+    def put_it() -> None:
+        try:
+            old.put(seen.config, fork, dict(seen.metadata), {"c": "2"})
+        except ConflictError as error:
+            refused.append(error)
+
+    putting = Thread(target=put_it)
+    migrating = store.open(state_schema=changed)
+    sql: Any = (await migrating._faces.blocking()).durable._sql  # type: ignore[attr-defined]
+    ask = sql._connections.ask
+
+    async def asked(connection: Any, said: str, *rest: Any) -> Any:
+        found = await ask(connection, said, *rest)
+        if said == sql._queries["lock_heads"] and putting.ident is None:
+            putting.start()
+            wait_until(lambda: bool(store.query(LOCKED_OUT)), "the fork to wait for the head")
+        return found
+
+    sql._connections.ask = asked
+    done = migrating.migrate(["t"])
+    putting.join()
+    assert (done.migrated, len(refused)) == (("t",), 1)
+    fresh = store.open(state_schema=changed)
+    assert values_of(fresh.get_tuple(at())) == {"c": 1, "long": ["X" * 99] * 9}
+    assert fresh.verify().findings == ()
 
 
 async def test_a_thread_that_moves_on_each_time_is_busy(store: Store) -> None:

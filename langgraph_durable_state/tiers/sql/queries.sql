@@ -800,6 +800,10 @@ SELECT * FROM (
 ) AS keys
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
+-- lock_checkpoints: The checkpoints of a thread, so that no put refers to their chunks until the
+-- transaction ends: to refer to one locks its key alone, which no update of the row waits for.
+SELECT FROM {schema}.checkpoint WHERE tk = $1::uuid ORDER BY ns, id FOR UPDATE;
+
 -- rewrite: Replaces all checkpoints of a thread whose heads are locked, if they are those that are
 -- given ($2 namespaces, $4 ids, $5 old digests), by the same under new namespaces ($3) and digests
 -- ($6 to $9), and heads ($29 to $33) with them. Writes go ($10 to $14), and others take their places
