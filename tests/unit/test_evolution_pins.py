@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, Interrupt, Send, interrupt
 from typing_extensions import TypedDict
 
 from langgraph_durable_state.decisions.evolution import tasks
@@ -101,6 +101,13 @@ def test_the_ids_of_interrupts() -> None:
         waits = made.get_state(CONFIG).interrupts
         made.invoke(Command(resume={each.id: "yes" for each in waits}), CONFIG)
     assert made.get_state(CONFIG).next == ()
+
+
+def test_the_one_id_of_all_interrupts_of_a_task() -> None:
+    """As LangGraph before 1.2 gave it, and as it still gives the first."""
+    assert (
+        Interrupt.from_ns("?", "a:b").id == tasks._one_id("a:b", 3) == tasks.interrupt_id("a:b", 0)
+    )
 
 
 def test_the_namespaces_of_subgraphs() -> None:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from langgraph.types import Overwrite
+from langgraph import types
 
 from ...errors import EvolutionError
 from ..safe_classes import SNAPSHOT
@@ -14,6 +14,8 @@ from .operations import Free, Reshape
 from .tasks import is_users
 
 _OVERWRITE = "__overwrite__"
+_Overwrite: Any = getattr(types, "Overwrite", None)
+"""None if this LangGraph is older than what it does."""
 
 
 def reshaped(shape: Reshape, values: Sequence[Any]) -> Sequence[Any]:
@@ -77,8 +79,8 @@ def bare(value: Any) -> tuple[Any, Callable[[Any], Any]]:
     """A value without what says how it is stored or written, and how to put it in that again."""
     if SNAPSHOT is not None and isinstance(value, SNAPSHOT):
         return value.value, SNAPSHOT
-    if isinstance(value, Overwrite):
-        return value.value, Overwrite
+    if _Overwrite is not None and isinstance(value, _Overwrite):
+        return value.value, _Overwrite
     if isinstance(value, dict) and [*value] == [_OVERWRITE]:
         return value[_OVERWRITE], lambda new: {_OVERWRITE: new}
     return value, lambda new: new

@@ -7,7 +7,7 @@ All operations on channels are one kind: some channels become others. This file 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -295,9 +295,3 @@ def _class(name: str) -> Name:
     if not module or not cls:
         raise UsageError(f"{name!r} is no name of a class; write 'package.module:Name'")
     return module, cls
-
-
-def reshaped_names(operations: Sequence[Operation]) -> Mapping[str, tuple[str, ...]]:
-    """What each channel becomes that an operation names."""
-    shapes = [each for each in operations if isinstance(each, Reshape)]
-    return {source: each.targets for each in shapes for source in each.sources}
