@@ -18,7 +18,7 @@ from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..ports import Durable
 from ..words import Digest, Page, Place, RecordRow
-from .reading import Reader, by_version, corrupt
+from .reading import Reader, by_version, corrupt, known
 from .shaping import Shape
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
@@ -237,7 +237,7 @@ def _on_branch(
         _require(place, record, child.consumed, {row.digest for row in rows})
     found: dict[str, list[tuple[str, str, Any]]] = {}
     ours = reader.shape.version
-    batches = [each.known_to(ours) for each in reader.batches(place, chosen, page.chunks)]
+    batches = known(reader.batches(place, chosen, page.chunks), ours)
     for version, _, task, stored, write in by_version(batches):
         reader.shape.check(place, record.id, version)
         named = (n for n in channels if reader.shape.name_of(place, n, version) == stored)

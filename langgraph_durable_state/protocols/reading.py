@@ -234,7 +234,7 @@ class Reader:
         """
         place, ours = record.place, self.shape.version
         record = record.known_to(ours)
-        batches = [batch.known_to(ours) for batch in batches]
+        batches = known(batches, ours)
         for version in (record.schema_version, *(batch.schema_version for batch in batches)):
             self.shape.check(place, record.id, version)
         of = self.shape.reader(serializer, record.schema_version)
@@ -247,7 +247,9 @@ class Reader:
             for version, path, task, name, write in by_version(batches)
         )
         checkpoint = {**body, "id": record.id, "channel_values": values}
-        return Snapshot(place.ns, record.schema_version, checkpoint, metadata, tuple(writes))
+        ns = self.shape.ns(place, record.schema_version)
+        of_all = tuple(writes)
+        return Snapshot(ns, record.schema_version, checkpoint, metadata, of_all, place.ns)
 
     def written(self, record: Record, write: Channel, version: int, serializer: Serializer) -> Any:
         """The value of a verified write against a record, as code of a version stored it.
@@ -321,10 +323,12 @@ def united(durable: Iterable[WriteRow], hot: Iterable[WriteRow]) -> tuple[WriteR
 
 
 def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channel]]:
-    """The writes that a resumed run sees: (path, task, channel, value), in LangGraph's order.
+    """The writes that a resumed run sees: (path, task, channel, value), in LangGraph's order."""
+    return in_order(_chosen(batches))
 
-    Of a task's ordinary batches the first counts; of the null task's, the longest.
-    """
+
+def _chosen(batches: Iterable[Batch]) -> list[Batch]:
+    """Of a task's ordinary batches the first; of the null task's, the longest."""
     chosen: dict[tuple[str, int], Batch] = {}
     for batch in sorted(batches, key=lambda b: b.slot):
         key = (batch.task, min(batch.slot, 0))
@@ -332,7 +336,14 @@ def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channe
         grows = batch.task == NULL_TASK_ID and have and len(batch.writes) > len(have.writes)
         if have is None or grows:
             chosen[key] = batch
-    return in_order(chosen.values())
+    return list(chosen.values())
+
+
+def known(batches: Iterable[Batch], version: int) -> list[Batch]:
+    """The batches that count, as code of a version reads them; last what was written while the
+    state was stored in two versions, which is over where a task has others."""
+    counting = sorted(_chosen(batches), key=lambda batch: batch.other is not None)
+    return [batch.known_to(version) for batch in counting]
 
 
 def by_version(batches: Sequence[Batch]) -> Iterator[tuple[int, str, str, str, Channel]]:
