@@ -259,6 +259,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         events = EventLog(observer)
         shape = shape_of(state_schema, dual_write)
         outlines: Lately[tuple[Place, str], Snapshot] = Lately(_FILLED)
+        namespaces: Lately[Place, Place] = Lately(_FILLED)
         interrupts: Lately[str, str] = Lately(_FILLED)
         shared = Shared(
             blobs=blobs,
@@ -279,10 +280,11 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             clock=time.time,
             shape=shape,
             outlines=outlines,
+            namespaces=namespaces,
             interrupts=interrupts,
             on_recovery=check_hook(on_recovery),
         )
-        caches = (heads, recent, filled, doubted, told, outlines, interrupts)
+        caches = (heads, recent, filled, doubted, told, outlines, interrupts, namespaces)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
         screen = Screen(redact, events.secret_seen if self._settings.detect_secrets else None)
         self._screen = None if screen.idle else screen

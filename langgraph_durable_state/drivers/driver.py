@@ -99,7 +99,7 @@ class Driver:
         self.vault = vault = Vault(shared.blobs.keys, durable)
         settler, told, kept = self.flusher, (self.recovery, self.teller), (vault, anchors)
         dual = DualWrite(shared.reader, shared.outlines, shared.interrupts)
-        self.naming = naming = Naming(shared, durable, vault, dual, pause)
+        self.naming = naming = Naming(shared, durable, vault, settler, dual, pause)
         self.engine = Engine(shared, durable, copies, self.arbiter, settler, *told, *kept, naming)
         self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept, naming, dual)
         self.attestor = Attestor(shared, durable, anchors)

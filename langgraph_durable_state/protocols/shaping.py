@@ -155,6 +155,10 @@ class Shape:
         path = path_of(place.named)
         return path if self.schema is None else self.schema.path(path, self.version, version)
 
+    def ns(self, place: Place, version: int) -> str:
+        """A namespace in the names of a version, as far as they are known."""
+        return place.named if self.path(place, version) == path_of(place.named) else place.ns
+
     def name_of(self, place: Place, channel: str, version: int) -> str | None:
         """What a channel of today was called in a version; None if it was not there.
 

@@ -157,6 +157,7 @@ class Shared:
         clock: seconds of the epoch.
         shape: of the user's state.
         outlines, interrupts: what `DualWrite` notes.
+        namespaces: where subgraphs' are stored, by the places that today's code calls them by.
         on_recovery: called where a head is not served just as it was left; None for nobody.
     """
 
@@ -179,4 +180,5 @@ class Shared:
     shape: Shape
     outlines: Lately[tuple[Place, str], Snapshot]
     interrupts: Lately[str, str]
+    namespaces: Lately[Place, Place]
     on_recovery: OnRecovery | None = None

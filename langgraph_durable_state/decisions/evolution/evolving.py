@@ -178,6 +178,8 @@ def _ns_at(snapshot: Snapshot, version: int, to: int, ns: str, path: str) -> str
         return ns
     if version == snapshot.version or (ns == snapshot.ns and path == path_of(ns)):
         return snapshot.ns
+    if snapshot.former is not None and path == path_of(snapshot.former):
+        return snapshot.former
     return None
 
 
