@@ -1,6 +1,7 @@
 """A LangGraph checkpointer that never loses, mixes up or misreads an agent's state."""
 
 from .decisions.redaction import Redact
+from .drivers.renewal import Lease
 from .errors import (
     ClosedError,
     ConflictError,
@@ -18,10 +19,11 @@ from .errors import (
 )
 from .events import Event
 from .health import Health
+from .protocols.rekeying import Rekeyed
 from .recovery import RecoveryReport
 from .rerun import arerun_on_conflict, rerun_on_conflict
 from .saver import DurableSaver
-from .verification import VerifyReport
+from .verification import VerifyProgress, VerifyReport
 
 __all__ = [
     "ClosedError",
@@ -34,14 +36,17 @@ __all__ = [
     "HeadMovedError",
     "Health",
     "KeyMissingError",
+    "Lease",
     "LeaseHeldError",
     "LeaseLostError",
     "RecoveryReport",
     "Redact",
+    "Rekeyed",
     "StateLostError",
     "UnavailableError",
     "UsageError",
     "ValueRefusedError",
+    "VerifyProgress",
     "VerifyReport",
     "arerun_on_conflict",
     "rerun_on_conflict",

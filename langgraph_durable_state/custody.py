@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from .decisions import arguments
 from .decisions.keys import place_of
 from .decisions.serializing import Serializer
 from .drivers.blocking import run
@@ -82,7 +83,10 @@ class Custody:
 
     async def _check(self, driver: Driver, anchor: str) -> int:
         async def read() -> int:
-            place, signed = driver.attestor.read(anchor)
+            try:
+                place, signed = driver.attestor.read(arguments.text("anchor", anchor))
+            except RecursionError:
+                raise UsageError("this is no head that export_head() gave") from None
             await driver.flusher.settle(place.thread)
             return await driver.attestor.check(place, signed)
 
@@ -117,6 +121,7 @@ class Custody:
     async def _accept_rollback(
         self, driver: Driver, thread_id: str | None, tenant_id: str
     ) -> list[str]:
+        arguments.text("tenant_id", tenant_id)
         if thread_id is None:
             await driver.anchors.forget(None, None)
             return []
@@ -196,6 +201,10 @@ class Custody:
         renew: bool,
         progress: Callable[[str], None] | None,
     ) -> Rekeyed:
+        arguments.text("tenant_id", tenant)
+        arguments.flag("renew", renew)
+        arguments.function("progress", progress)
+        ids = None if thread_ids is None else arguments.texts("thread_ids", thread_ids)
         if not driver.anchors.signs:
             raise UsageError("rekey() needs integrity_key or encryption_key")
         if renew and not driver.vault.encrypts:
@@ -213,11 +222,11 @@ class Custody:
             if progress is not None:
                 progress(thread.id)
 
-        if thread_ids is None:
+        if ids is None:
             async for thread in driver.rekeyer.threads(tenant):
                 await one(thread)
             return Rekeyed(seen, rewritten, tuple(busy), await driver.rekeyer.rewrap())
-        for id in thread_ids:
+        for id in ids:
             await one(_place(id, tenant, "").thread)
         return Rekeyed(seen, rewritten, tuple(busy), 0)
 
@@ -250,6 +259,7 @@ class Custody:
     async def _shred(self, driver: Driver, user_id: str, tenant_id: str) -> int:
         if not isinstance(user_id, str) or not user_id:
             raise UsageError(f"user_id {user_id!r}: use the str that threads are begun with")
+        arguments.text("tenant_id", tenant_id)
         return await driver.vault.shred(Owner(tenant_id, user_id))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
-from .decisions import keys
+from .decisions import arguments, keys
 from .decisions.serializing import Serializer
 from .drivers.blocking import run
 from .drivers.driver import Driver
@@ -85,6 +85,8 @@ class Integrity:
         return await self._fork(await self._faces.native(), report)
 
     async def _fork(self, driver: Driver, report: RecoveryReport) -> RunnableConfig:
+        if not isinstance(report, RecoveryReport):
+            raise UsageError("fork_from needs what recover() returned")
         to, known, sound = report.last_sound, report._head, report._sound
         if to is None or known is None or sound is None:
             raise UsageError(
@@ -138,7 +140,8 @@ class Integrity:
                 token of the last progress says where to go on.
             UsageError: if an argument cannot be used.
         """
-        return run(self._verify_blocking(_asked(threads, repair, after, tenant_id), progress))
+        asked = _asked(threads, repair, after, tenant_id, progress)
+        return run(self._verify_blocking(asked, progress))
 
     async def averify(
         self,
@@ -150,7 +153,7 @@ class Integrity:
         progress: Progress | None = None,
     ) -> VerifyReport:
         """Checks every row of both tiers against its digests; see `verify`."""
-        asked = _asked(threads, repair, after, tenant_id)
+        asked = _asked(threads, repair, after, tenant_id, progress)
         scrubber = (await self._faces.native()).scrubber
         return await scrubber.verify(self._serializer, asked, progress)
 
@@ -160,13 +163,20 @@ class Integrity:
 
 
 def _asked(
-    threads: Sequence[str] | None, repair: bool, after: str | None, tenant: str | None
+    threads: Sequence[str] | None,
+    repair: bool,
+    after: str | None,
+    tenant: str | None,
+    progress: Progress | None,
 ) -> Asked:
+    arguments.flag("repair", repair)
+    arguments.function("progress", progress)
+    if tenant is not None:
+        arguments.text("tenant_id", tenant)
     if threads is None:
         return Asked(None, tenant, repair, after_token(after))
-    if isinstance(threads, str):
-        raise UsageError(f"threads must be a list of str, not {threads!r}")
-    named = [{"thread_id": id, "tenant_id": tenant or ""} for id in threads]
+    ids = arguments.texts("threads", threads)
+    named = [{"thread_id": id, "tenant_id": tenant or ""} for id in ids]
     found = [keys.thread_of({"configurable": names}) for names in named]
     return Asked(found, tenant, repair, after_token(after))
 

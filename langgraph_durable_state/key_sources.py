@@ -6,14 +6,16 @@ Nothing here, an error least of all, shows what a key is.
 from __future__ import annotations
 
 import base64
-import binascii
+import inspect
 import os
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from .decisions import arguments
 from .decisions.cipher import Masters
 from .decisions.keyring import Keys, keyring
 from .decisions.projection import LANGGRAPHS
@@ -28,7 +30,7 @@ current one first; or a callable that returns its bytes, or several keys'."""
 LEAST = 32
 """Bytes of a key: what HMAC-SHA-256 and AES-256 make use of."""
 
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
+_HEX = re.compile(r"[0-9a-fA-F]+")
 
 
 KeySources = KeySource | Sequence[KeySource]
@@ -49,13 +51,12 @@ def keys_for(
         raise UsageError(f"accept_plain={accept_plain!r}: use True or False")
     ring = keyring(keys_of("integrity_key", integrity_key), accept_plain)
     secrets = keys_of("encryption_key", encryption_key)
+    named = arguments.texts("clear_metadata", clear_metadata)
     if not secrets:
-        if clear_metadata:
+        if named:
             raise UsageError("clear_metadata is of no use without encryption_key")
         return ring
-    if isinstance(clear_metadata, str) or not all(isinstance(k, str) for k in clear_metadata):
-        raise UsageError(f"clear_metadata={clear_metadata!r}: use a list of metadata keys")
-    clear = LANGGRAPHS | {DEGRADED, *clear_metadata}
+    clear = LANGGRAPHS | {DEGRADED, *named}
     beside = replace(ring, accepts_plain=accept_plain)
     return DataKeys(Masters(secrets), beside, clear, time.monotonic)
 
@@ -87,39 +88,61 @@ def _keys(name: str, source: KeySource) -> list[bytes]:
     if isinstance(source, str):
         return _of_text(name, source)
     if callable(source):
-        made = source()
-        several = [made] if isinstance(made, bytes) else list(made)
-        if not all(isinstance(key, bytes) for key in several):
-            raise UsageError(f"{name}: the callable must return bytes, or a list of them")
-        return [_long_enough(name, key) for key in several]
+        return [_long_enough(name, key) for key in _called(name, source)]
     raise UsageError(f"{name}: use bytes, 'env:NAME', 'file:/path' or a callable")
+
+
+def _called(name: str, source: Callable[[], object]) -> Sequence[bytes]:
+    if inspect.iscoroutinefunction(source):
+        raise UsageError(f"{name}: use a plain function: nothing awaits a coroutine")
+    try:
+        made = source()
+    except Exception as error:  # whose text may quote the key
+        why = type(error).__name__
+        raise UsageError(f"{name}: the callable that returns it raised {why}") from None
+    several: Sequence[Any] = made if isinstance(made, (list, tuple)) else [made]
+    if not several or not all(isinstance(key, bytes) for key in several):
+        raise UsageError(f"{name}: the callable must return bytes, or a list of them")
+    return several
 
 
 def _of_text(name: str, source: str) -> list[bytes]:
     kind, _, where = source.partition(":")
     if kind == "env" and where:
-        text = os.environ.get(where)
+        text = _in_environment(where)
         if text is None:
-            raise UsageError(f"{name}: the environment has no {where}")
+            raise UsageError(f"{name}: the environment has no {where!r}")
     elif kind == "file" and where:
         try:
             text = Path(where).read_text("ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise UsageError(f"{name}: {where} cannot be read ({why})") from None
+        except OSError as error:
+            raise UsageError(f"{name}: {where!r} cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{name}: {where!r} holds something else than hex or base64") from None
+        except ValueError:
+            raise UsageError(f"{name}: {where!r} is no path") from None
     else:
         # Not shown: it may be a key.
         raise UsageError(f"{name}: a str must be 'env:NAME' or 'file:/path'; pass a key as bytes")
     return [_long_enough(name, _decoded(name, part)) for part in re.split(r"[\s,]+", text) if part]
 
 
+def _in_environment(where: str) -> str | None:
+    try:
+        return os.environ.get(where)
+    except ValueError:  # it cannot be the name of a variable
+        return None
+
+
 def _decoded(name: str, text: str) -> bytes:
-    if len(text) >= 2 * LEAST and _HEX.fullmatch(text):
+    if _HEX.fullmatch(text):  # base64 of 32 bytes has other digits, too
+        if len(text) % 2:
+            raise UsageError(f"{name}: a key has {len(text)} hex digits, which make no whole bytes")
         return bytes.fromhex(text)
     try:
         plain = text.rstrip("=").replace("-", "+").replace("_", "/")
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise UsageError(f"{name}: a key is neither hex nor base64") from None
 
 

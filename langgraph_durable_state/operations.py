@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
+from .decisions import arguments
 from .decisions.keys import thread_of
 from .decisions.serializing import Serializer
 from .drivers.background import QUIET
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
-from .errors import DurableStateError, StateLostError, UnavailableError, UsageError
+from .errors import DurableStateError, StateLostError, UnavailableError
 from .health import Health
 from .words import Place, Thread
 
@@ -77,9 +78,8 @@ class Operations:
         return await self._flush(await self._faces.blocking(), timeout, everyone)
 
     async def _flush(self, driver: Driver, timeout: float, everyone: bool) -> int:
-        if not timeout > 0:
-            raise UsageError(f"timeout={timeout!r}: use a positive number of seconds")
-        until = time.monotonic() + timeout
+        until = time.monotonic() + arguments.seconds("timeout", timeout)
+        arguments.flag("everyone", everyone)
         background = self._faces.background
         left = background.unflushed()
         if everyone and driver.outbox is not None:

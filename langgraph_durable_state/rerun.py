@@ -41,13 +41,22 @@ def rerun_on_conflict(call: Callable[[], T], *, tries: int = TRIES) -> T:
 
     Raises:
         ConflictError: of the last try.
+        UsageError: if an argument cannot be used.
     """
+    _check(call, tries)
     for pause in _pauses(tries):
         try:
             return _answer(call())
         except ConflictError:
             time.sleep(pause)
     return _answer(call())
+
+
+def _check(call: object, tries: object) -> None:
+    if not callable(call):
+        raise UsageError("give a function that makes the call: lambda: graph.invoke(…)")
+    if isinstance(tries, bool) or not isinstance(tries, int) or tries < 1:
+        raise UsageError(f"tries={tries!r}: use int values at least 1")
 
 
 def _answer(value: T) -> T:
@@ -59,6 +68,7 @@ def _answer(value: T) -> T:
 
 async def arerun_on_conflict(call: Callable[[], Awaitable[T]], *, tries: int = TRIES) -> T:
     """What `call` returns once awaited; see `rerun_on_conflict`."""
+    _check(call, tries)
     for pause in _pauses(tries):
         try:
             return await call()

@@ -19,6 +19,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .custody import Custody
+from .decisions import arguments
 from .decisions.codec import Blobs, Compression
 from .decisions.evolution.snapshot import Snapshot
 from .decisions.evolution.steps import StateSchema
@@ -39,6 +40,7 @@ from .integrity import Integrity, check_hook
 from .key_sources import KeySources, keys_for
 from .leases import LeaseGiver
 from .operations import Operations
+from .protocols.drafting import request
 from .protocols.engine import listing_of
 from .protocols.leases import Leases
 from .protocols.leasing import fence_of
@@ -46,6 +48,7 @@ from .protocols.reading import Reader
 from .protocols.runs import Register, Run
 from .protocols.shaping import shape_of
 from .protocols.shared import Known, Shared
+from .protocols.upkeep import check_strategy
 from .recovery import OnRecovery
 from .settings import (
     HotReads,
@@ -453,7 +456,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             UsageError: if an argument cannot be used.
         """
         listing = listing_of(config, filter, before, self._clear)
-        pages = run(self._pages_blocking(listing, limit))
+        pages = run(self._pages_blocking(listing, arguments.limit(limit)))
         while (page := run(_next_page(pages))) is not None:
             yield from page
 
@@ -472,10 +475,10 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Checkpoints, newest first within each namespace; see `list`."""
+        listing = listing_of(config, filter, before, self._clear)
+        arguments.limit(limit)
         engine = (await self._faces.native()).engine
-        async for page in engine.list(
-            self._serializer, listing_of(config, filter, before, self._clear), limit
-        ):
+        async for page in engine.list(self._serializer, listing, limit):
             for found in page:
                 yield found
 
@@ -540,6 +543,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
     ) -> RunnableConfig:
         """Stores a checkpoint, durably; see `put`."""
         if not self._faces.ready:  # installing waits, and the caller may change its objects
+            request(config, checkpoint, metadata, new_versions)  # says what cannot be used
             checkpoint = self._serializer.copied_checkpoint(checkpoint)
         driver = await self._faces.native()
         return await driver.writer.put(  # type: ignore[no-any-return]
@@ -577,7 +581,10 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
     ) -> None:
         """Stores a task's writes against a checkpoint; see `put_writes`."""
         if not self._faces.ready:  # installing waits, and the caller may change its objects
-            writes = [(name, self._serializer.copied(value, name)) for name, value in writes]
+            writes = [
+                (name, self._serializer.copied(value, name))
+                for name, value in arguments.writes(writes)
+            ]
         driver = await self._faces.native()
         await driver.writer.put_writes(self._serializer, config, writes, task_id, task_path)
 
@@ -628,7 +635,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         A head among them moves to the newest checkpoint that is left. What the DeltaChannels of
         a head that stays are made from is not removed, and the log says so.
         """
-        run(self._delete_for_runs_blocking(_texts("run_ids", run_ids), tenant_id))
+        ids = arguments.texts("run_ids", run_ids)
+        run(self._delete_for_runs_blocking(ids, arguments.text("tenant_id", tenant_id)))
 
     async def _delete_for_runs_blocking(self, run_ids: Sequence[str], tenant_id: str) -> None:
         upkeep = (await self._faces.blocking()).upkeep
@@ -636,8 +644,9 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
 
     async def adelete_for_runs(self, run_ids: Sequence[str], *, tenant_id: str = "") -> None:
         """Removes the checkpoints of these runs; see `delete_for_runs`."""
+        ids = arguments.texts("run_ids", run_ids)
+        arguments.text("tenant_id", tenant_id)
         upkeep = (await self._faces.native()).upkeep
-        ids = _texts("run_ids", run_ids)
         await upkeep.delete_for_runs(self._serializer, tenant_id, ids)
 
     def copy_thread(
@@ -661,6 +670,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             ConflictError: if the source was pruned meanwhile at each of several tries.
         """
         source, target = _thread(source_thread_id, tenant_id), _thread(target_thread_id, tenant_id)
+        arguments.flag("latest_only", latest_only)
         run(self._copy_thread_blocking(source, target, latest_only))
 
     async def _copy_thread_blocking(self, source: Thread, target: Thread, latest: bool) -> None:
@@ -677,6 +687,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
     ) -> None:
         """Copies a thread to a new one; see `copy_thread`."""
         source, target = _thread(source_thread_id, tenant_id), _thread(target_thread_id, tenant_id)
+        arguments.flag("latest_only", latest_only)
         upkeep = (await self._faces.native()).upkeep
         await upkeep.copy(self._serializer, source, target, latest_only)
 
@@ -695,7 +706,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             UsageError: if the strategy is unknown.
             ConflictError: if a thread moved on at each of several tries.
         """
-        threads = [_thread(id, tenant_id) for id in _texts("thread_ids", thread_ids)]
+        threads = [_thread(id, tenant_id) for id in arguments.texts("thread_ids", thread_ids)]
+        check_strategy(strategy)
         run(self._prune_blocking(threads, strategy))
 
     async def _prune_blocking(self, threads: Sequence[Thread], strategy: str) -> None:
@@ -707,7 +719,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", tenant_id: str = ""
     ) -> None:
         """Removes history that nothing needs; see `prune`."""
-        threads = [_thread(id, tenant_id) for id in _texts("thread_ids", thread_ids)]
+        threads = [_thread(id, tenant_id) for id in arguments.texts("thread_ids", thread_ids)]
+        check_strategy(strategy)
         upkeep = (await self._faces.native()).upkeep
         for thread in threads:
             await upkeep.prune(self._serializer, thread, strategy)
@@ -721,10 +734,3 @@ async def _next_page(
 
 def _thread(thread_id: str, tenant_id: str) -> Thread:
     return thread_of({"configurable": {"thread_id": thread_id, "tenant_id": tenant_id}})
-
-
-def _texts(name: str, values: Sequence[str]) -> Sequence[str]:
-    """`values`, unless they are one `str`, whose characters would be taken for ids."""
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
-        raise UsageError(f"{name} must be a list of str, not {values!r}")
-    return values

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from .decisions import arguments
 from .decisions.codec import Compression
 from .decisions.serializing import OnUnknownClass, Verify
 from .errors import UsageError
@@ -87,7 +88,7 @@ class Settings:
         _one_of("verify_round_trip", self.verify_round_trip, Verify)
         _one_of("on_unknown_class", self.on_unknown_class, OnUnknownClass)
         check_schema(self.schema)
-        if not self.prefix or {"{", "}"} & set(self.prefix):
+        if not arguments.text("prefix", self.prefix) or {"{", "}"} & set(self.prefix):
             raise UsageError(f"prefix {self.prefix!r}: must not be empty or hold braces")
         _number("hot_ttl", self.hot_ttl, int, 1)
         _number("pool_size", self.pool_size, int, 1)
@@ -133,7 +134,7 @@ def check_schema(name: str) -> None:
     Raises:
         UsageError: if it has other characters than lower-case letters, digits and _.
     """
-    if not _SCHEMA.fullmatch(name):
+    if not isinstance(name, str) or not _SCHEMA.fullmatch(name):
         raise UsageError(f"schema {name!r}: use lower-case letters, digits and _")
 
 

@@ -36,6 +36,14 @@ class Unsound(Exception):
         self.detail = detail
 
 
+def unreadable(channel: str | None, what: str, error: Exception) -> Unsound:
+    """What is told of stored bytes that cannot be taken apart: of the error what speaks of them,
+    not what speaks of the code that met them."""
+    of_bytes = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
+    why = f"({error})" if of_bytes else "(it has another form than what is written)"
+    return Unsound(channel, f"{what} cannot be read {why}")
+
+
 class Unpacked(NamedTuple):
     """What a blob holds."""
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import ormsgpack
 
 from ..words import Digest
+from . import refusal
 from .copying import MESSAGES
 from .digest import PLAIN, Seal
 from .matching import (
@@ -103,6 +104,20 @@ class Weaver:
             ValueRefusedError: if the value would not come back as it is; nothing was stored.
         """
         where = where or f"channel {name!r}"
+        try:
+            return self._channel(name, value, version, base, where, lossy)
+        except RecursionError:
+            raise refusal.too_deep(where) from None
+
+    def _channel(
+        self,
+        name: str,
+        value: Any,
+        version: str | int | float | None,
+        base: Channel | None,
+        where: str,
+        lossy: bool,
+    ) -> Channel:
         items = None
         if self._serializer.screen is not None:
             value, items = self._screened(name, value, base, where, self._serializer.screen)
@@ -165,7 +180,7 @@ class Weaver:
     ) -> tuple[Any, ScreenedItems | None]:
         """A value to be stored: its items, to be screened where they are new, or what it became."""
         paired = type(value) is dict
-        if type(value) is list or (paired and screen.entrywise and _texts(value)):
+        if type(value) is list or (paired and screen.entrywise(name, value)):
             values = list(value.items()) if paired else value
             encode = partial(self._item, shape="map" if paired else "array", where=where)
             stored = _stored_prints(base, paired, self._serializer)

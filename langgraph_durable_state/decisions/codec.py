@@ -20,6 +20,7 @@ from .blobs import Blobs as Blobs
 from .blobs import Compression as Compression
 from .blobs import Unpacked
 from .blobs import Unsound as Unsound
+from .blobs import unreadable as unreadable
 from .chunking import Channel, Shape
 from .digest import PLAIN, Seal
 from .keys import decoded, encoded
@@ -295,7 +296,7 @@ def _parts(unpacked: Unpacked) -> RecordParts:
         parts = ormsgpack.unpackb(unpacked.data)
         known = int(parts[0]) if isinstance(parts, list) and len(parts) >= 8 else 0
     except (ValueError, TypeError, IndexError) as error:
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
     if known > RECORD_FORMAT:
         raise EvolutionError(f"record format {known} was written by a newer version")
     if len(parts) != {1: 8, 2: 9, 3: 10}.get(known):
@@ -306,7 +307,7 @@ def _parts(unpacked: Unpacked) -> RecordParts:
         beside = None if other is None else FormParts(*other)
         return RecordParts(known, parent_digest, FormParts(version, *form), consumed, count, beside)
     except DAMAGE as error:
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
 
 
 def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs: Blobs) -> Record:
@@ -340,7 +341,7 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
         )
         actual = record.digest()
     except DAMAGE as error:
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
     if actual != row.digest:
         raise Unsound(None, "the record's digest does not match its content")
     return record
@@ -375,7 +376,7 @@ def channels_present(
             out[decoded(entry[0])] = row.numbers[at : at + n]
             at += n
     except DAMAGE as error:
-        raise Unsound(None, f"the manifest cannot be read ({error})") from error
+        raise unreadable(None, "the manifest", error) from error
     return out
 
 
@@ -456,7 +457,7 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     try:
         batch = _read_batch(row, ormsgpack.unpackb(content), chunks)
     except DAMAGE as error:
-        raise Unsound(None, f"writes of task {row.task} cannot be read ({error})") from error
+        raise unreadable(None, f"writes of task {row.task}", error) from error
     if _mark(place, batch, content, seal) != row.digest:
         raise Unsound(None, f"the digest of task {row.task}'s writes does not match them")
     return batch

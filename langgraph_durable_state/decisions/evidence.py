@@ -24,7 +24,7 @@ from ..words import (
     WriteRow,
 )
 from . import codec, keys, projection
-from .codec import Batch, Blobs, Record, Unsound
+from .codec import Batch, Blobs, Record, Unsound, unreadable
 from .matching import Chunk
 from .serializing import Serializer
 
@@ -81,7 +81,7 @@ def unpacked(packed: bytes) -> tuple[int, ...]:
     try:
         return keys.unpacked(packed)
     except (ValueError, IndexError) as error:
-        raise Unsound(None, f"the chunk numbers cannot be read ({error})") from error
+        raise unreadable(None, "the chunk numbers", error) from error
 
 
 def record_row(raw: RawRecord) -> RecordRow:
@@ -124,7 +124,7 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
     except (Unsound, EvolutionError):
         raise
     except Exception as error:  # bytes that were not written may be anything
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
 
 
 def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: Blobs) -> Batch:
@@ -139,7 +139,7 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     except (Unsound, EvolutionError):
         raise
     except Exception as error:
-        raise Unsound(None, f"the writes cannot be read ({error})") from error
+        raise unreadable(None, "the writes", error) from error
 
 
 _ONE = (1).to_bytes(2)

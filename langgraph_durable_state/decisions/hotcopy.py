@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ..asfound import Fields
 from ..words import ChunkRow, RecordRow
 from . import keys
-from .codec import Unsound
+from .codec import Unsound, unreadable
 from .digest import SIZE
 
 _CHUNK = b"c"
@@ -68,7 +68,7 @@ def copy_of(ns: str, fields: Fields) -> tuple[RecordRow, dict[int, ChunkRow]]:
     except KeyError as error:
         raise Unsound(None, f"its field {error} is missing") from error
     except ValueError as error:
-        raise Unsound(None, f"its fields cannot be read ({error})") from error
+        raise unreadable(None, "its fields", error) from error
     return row, chunks_of(fields)
 
 

@@ -17,6 +17,11 @@ from .digest import PLAIN, Seal, keyed
 class Unkeyed(Exception):
     """Something was stored without a key, or not encrypted, where only what is is believed."""
 
+    def __init__(self, how: str) -> None:
+        super().__init__(
+            f"it was stored {how}; accept_plain=True believes that while a key is introduced"
+        )
+
 
 class KeyNeeded(KeyMissingError):
     """A key has to be looked for before stored state can be read."""
@@ -67,7 +72,7 @@ class Keyring:
     def under(self, id: bytes) -> Seal:
         if not id:
             if not self.accepts_plain:
-                raise Unkeyed("it was stored without a key")
+                raise Unkeyed("without a key")
             return PLAIN
         found = self.known.get(id)
         if found is None:

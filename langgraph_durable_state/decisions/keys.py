@@ -17,6 +17,10 @@ from uuid import UUID
 
 from ..errors import UsageError
 from ..words import Place, Thread
+from . import arguments
+
+IDS = ("thread_id", "tenant_id", "user_id", "session_id")
+"""What names a thread and its owners in a config."""
 
 MAX_ID_BYTES = 255
 """Checkpoint and task ids; LangGraph's are 36. Bounded because they are index keys."""
@@ -67,6 +71,11 @@ def _text(configurable: Mapping[str, Any], name: str) -> str | None:
     return str(value)
 
 
+def _configurable(config: Any) -> Mapping[str, Any]:
+    named = arguments.mapping("config", config).get("configurable")
+    return arguments.mapping('config["configurable"]', named) if named is not None else {}
+
+
 def _storable(name: str, value: str, most: int) -> str:
     try:
         size = len(value.encode())
@@ -85,7 +94,7 @@ def thread_of(config: Mapping[str, Any]) -> Thread:
     Raises:
         UsageError: if `thread_id` is missing, empty or not a `str`.
     """
-    configurable = config.get("configurable") or {}
+    configurable = _configurable(config)
     thread_id = _text(configurable, "thread_id")
     if not thread_id:
         raise UsageError('config["configurable"]["thread_id"] is required')
@@ -103,13 +112,13 @@ def place_of(config: Mapping[str, Any]) -> Place:
     Raises:
         UsageError: if either cannot be used.
     """
-    ns = _text(config.get("configurable") or {}, "checkpoint_ns") or ""
+    ns = _text(_configurable(config), "checkpoint_ns") or ""
     return Place(thread_of(config), _storable("checkpoint_ns", ns, MAX_NS_BYTES))
 
 
 def checkpoint_id_of(config: Mapping[str, Any]) -> str | None:
     """The checkpoint id in a LangGraph config; None if it has none."""
-    value = _text(config.get("configurable") or {}, "checkpoint_id")
+    value = _text(_configurable(config), "checkpoint_id")
     return storable_id("checkpoint_id", value) if value else None
 
 
@@ -119,9 +128,7 @@ def storable_id(name: str, value: str) -> str:
     Raises:
         UsageError: if it is no `str`, too long, or holds what Postgres text cannot.
     """
-    if not isinstance(value, str):
-        raise UsageError(f"{name} must be a str, not {type(value).__name__}")
-    return _storable(name, value, MAX_ID_BYTES)
+    return _storable(name, arguments.text(name, value), MAX_ID_BYTES)
 
 
 def storable_path(path: str) -> str:
@@ -130,7 +137,7 @@ def storable_path(path: str) -> str:
     Raises:
         UsageError: if it cannot.
     """
-    return _storable("task_path", path, MAX_PATH_BYTES)
+    return _storable("task_path", arguments.text("task_path", path), MAX_PATH_BYTES)
 
 
 def token() -> bytes:

@@ -15,7 +15,7 @@ import ormsgpack
 from ..errors import EvolutionError
 from ..words import ChunkRow, Claim, Digest, Entry, Place, Put, PutWrites, Thread, WriteRow
 from . import keys
-from .codec import DAMAGE, Unsound
+from .codec import DAMAGE, unreadable
 
 FORMAT = 2
 """Format 1 lacks the signature, and is what has none."""
@@ -109,7 +109,7 @@ def read_entry(data: bytes) -> Entry:
             return Entry(replace(writes, spell=token), token, number)
         put = _decided(replace(_read_put(place, id, *fields), spell=token), kind, before)
     except DAMAGE as error:
-        raise Unsound(None, f"an outbox entry cannot be read ({error})") from error
+        raise unreadable(None, "an outbox entry", error) from error
     return Entry(put, token, number, kind in _CLAIMS, refused=kind == REFUSED)
 
 
@@ -214,7 +214,7 @@ def read_write(name: bytes, data: bytes) -> tuple[WriteRow, tuple[ChunkRow, ...]
         row = WriteRow(id, task, int(slot), path, n, data[:16], blob, keys.unpacked(numbers))
         return _checked(row), _read_chunks(chunks)
     except DAMAGE as error:
-        raise Unsound(None, f"a hot write cannot be read ({error})") from error
+        raise unreadable(None, "a hot write", error) from error
 
 
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -10,11 +10,13 @@ import copy
 import datetime
 import decimal
 import enum
+import re
 import types
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import PurePath
 from typing import Any
 
@@ -22,7 +24,8 @@ Change = Callable[[str | None, Any], Any]
 """Called with a part's name, None for an item of a list or set, and the part."""
 
 _WHOLE = (
-    str, bytes, bytearray, int, float, complex, type(None), type, enum.Enum, PurePath, uuid.UUID,
+    str, bytes, bytearray, memoryview, int, float, complex, type(None), type, enum.Enum, PurePath,
+    uuid.UUID, IPv4Address, IPv4Network, IPv6Address, IPv6Network, re.Pattern,
     decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo,
     BaseException, types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
 )  # fmt: skip
@@ -100,6 +103,9 @@ def _refilled(value: Any, news: list[Any]) -> Any:
 def _with(value: Any, different: dict[str, Any]) -> Any:
     """A copy of an object with other attributes; no constructor or validator is asked."""
     clone = copy.copy(value)
+    held = getattr(value, "__dict__", None)
+    if held is not None and clone.__dict__ is held:  # a model of pydantic 1 shares it
+        object.__setattr__(clone, "__dict__", dict(held))
     extra = getattr(clone, "__pydantic_extra__", None)
     for name, part in different.items():
         if extra is not None and name in extra:

@@ -60,7 +60,7 @@ def of_filter(wanted: Mapping[str, Any], clear: frozenset[str] | None = None) ->
             )
         try:
             found[_text(str(key))] = json.dumps(_json(value), ensure_ascii=False)
-        except TypeError:
+        except (TypeError, RecursionError):
             raise UsageError(
                 f"metadata filter {key!r}: a {type(value).__name__} cannot be compared as JSON"
             ) from None

@@ -6,24 +6,26 @@ looked at again: the cost of a put is that of what is new in it.
 
 from __future__ import annotations
 
-import enum
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import PurePath
 from typing import Any
 
-from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import CheckpointMetadata
-from langgraph.types import Command, Interrupt, Send
+from langgraph.types import Send
 
 from ..errors import DurableStateError, UsageError, ValueRefusedError
-from . import safe_classes, secret_shapes
-from .parts import changed, named_parts, step
+from . import refusal, safe_classes, secret_shapes
+from .fitting import misfit
+from .keys import IDS
+from .parts import changed, named_parts
+from .texts import WITH_NAMES, Fixed, replaced
 
 METADATA = "__metadata__"
 """The channel by whose name a checkpoint's metadata goes."""
+
+_OWN = frozenset({*CheckpointMetadata.__annotations__, *IDS})
 
 START = "__start__"
 """LangGraph's channel of a run's input."""
@@ -79,8 +81,11 @@ class Redact:
             raise UsageError("Redact: give a pattern, a path or both")
         if self.pattern is not None:
             object.__setattr__(self, "_regex", _compiled(self.pattern))
-            if not isinstance(self.by, str) and not callable(self.by):
-                raise UsageError(f"Redact: by={self.by!r} cannot stand in a text")
+            _check_by(self.by, self._regex)
+        if self.channel is not None and not isinstance(self.channel, str):
+            raise UsageError(f"Redact: channel={self.channel!r}: use the name of a channel")
+        if inspect.iscoroutinefunction(self.by):
+            raise UsageError("Redact: by must be a plain function: nothing awaits a coroutine")
         if self.path is not None:
             object.__setattr__(self, "_steps", _steps_of(self.path))
 
@@ -102,13 +107,19 @@ class Redact:
                 found |= {at} if deep else set()
         return frozenset(found)
 
+    def renames(self, channel: str, names: Iterable[str]) -> bool:
+        """Whether this may change one of the keys of a channel that is a dict."""
+        if self._regex is None or self._steps or self.channel not in (None, channel):
+            return False
+        return any(self._regex.search(name) for name in names)
+
     def _inside(self, name: str | None, part: Any, states: States) -> Any:
         onward = self.after(name, states)
         return self.applied(part, onward) if onward else part
 
     def _taken_out(self, value: Any) -> Any:
         if self._regex is not None:
-            return _texts(value, self._sub)
+            return replaced(value, self._sub)
         if value is None:
             return None
         new = self.by(value) if callable(self.by) else self.by
@@ -124,11 +135,24 @@ class Redact:
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         found = re.compile(pattern)
-    except (re.error, TypeError) as error:
+    except (re.error, TypeError, OverflowError) as error:
         raise UsageError(f"Redact: pattern={pattern!r}: {error}") from error
+    except RecursionError:
+        raise UsageError("Redact: the pattern is nested too deeply") from None
     if not isinstance(found.pattern, str):
         raise UsageError(f"Redact: pattern={pattern!r}: use a pattern of text")
     return found
+
+
+def _check_by(by: object, regex: re.Pattern[str] | None) -> None:
+    if callable(by):
+        return
+    if not isinstance(by, str) or regex is None:
+        raise UsageError(f"Redact: by={by!r} cannot stand in a text")
+    try:
+        regex.sub(by, "")
+    except (re.error, IndexError) as error:
+        raise UsageError(f"Redact: by={by!r}: {error}") from error
 
 
 def _steps_of(path: str) -> tuple[tuple[bool, str | None], ...]:
@@ -146,69 +170,6 @@ def _steps_of(path: str) -> tuple[tuple[bool, str | None], ...]:
         steps.append((found["deep"] is not None or found["dots"] == "..", name))
         at = found.end()
     return tuple(steps)
-
-
-# -- texts -----------------------------------------------------------------------------------
-
-_KEPT: Mapping[type, frozenset[str]] = {
-    BaseMessage: frozenset({"id", "type", "tool_call_id"}),
-    Interrupt: frozenset({"id"}),
-    Send: frozenset({"node"}),
-    Command: frozenset({"goto", "graph"}),
-}
-"""Texts of objects that are names, by which LangGraph finds other things again."""
-
-_BLOCKS = frozenset({"content", "tool_calls", "invalid_tool_calls", "tool_call_chunks"})
-_KEPT_IN_BLOCKS = frozenset({"id", "type", "tool_use_id", "index"})
-
-
-def _texts(value: Any, sub: Callable[[str], str]) -> Any:
-    """`value` with `sub` applied to each of its texts but those that are names."""
-    text = _text_of(value)
-    if text is not None:
-        after = sub(text)
-        return value if after == text else _made_of(after, value)
-    kept = next((names for of, names in _KEPT.items() if isinstance(value, of)), frozenset())
-    blocks = _BLOCKS if isinstance(value, BaseMessage) else frozenset()
-
-    def change(name: str | None, part: Any) -> Any:
-        if name in kept:
-            return part
-        if name in blocks and type(part) is list:
-            return changed(part, lambda _, block: _block(block, sub))
-        return _texts(part, sub)
-
-    return changed(value, change)
-
-
-def _block(block: Any, sub: Callable[[str], str]) -> Any:
-    """A block of a message's content, or a tool call."""
-    if type(block) is not dict:
-        return _texts(block, sub)
-    return changed(block, lambda k, part: part if k in _KEPT_IN_BLOCKS else _texts(part, sub))
-
-
-def _text_of(value: Any) -> str | None:
-    """The text that a value is stored as; None if it is none."""
-    if isinstance(value, enum.Enum):
-        return None
-    if isinstance(value, (str, PurePath)):
-        return str(value)
-    if isinstance(value, BaseException):
-        return repr(value)
-    if isinstance(value, (bytes, bytearray)):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return None
-    return None
-
-
-def _made_of(text: str, value: Any) -> Any:
-    """A value like `value`, of another text."""
-    if isinstance(value, (bytes, bytearray)):
-        return type(value)(text.encode())
-    return type(value)(text) if isinstance(value, PurePath) else text
 
 
 # -- all rules of a saver --------------------------------------------------------------------
@@ -239,18 +200,25 @@ class Screen:
         self._seen = seen
         self._told: set[tuple[str, str, str]] = set()
         self._swaps: dict[tuple[str, bytes], bytes] = {}
-        self.entrywise = all(isinstance(rule, Redact) for rule in self._rules)
+        self._declared = [rule for rule in self._rules if isinstance(rule, Redact)]
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
         return not self._rules and self._seen is None
 
+    def entrywise(self, channel: str, value: Mapping[Any, Any]) -> bool:
+        """Whether the entries of a channel that is a dict can be taken one by one: functions get
+        the whole, and a key that is changed could meet another one."""
+        if len(self._declared) < len(self._rules) or not all(type(key) is str for key in value):
+            return False
+        return channel == START or not any(r.renames(channel, value) for r in self._declared)
+
     def whole(self, channel: str, value: Any) -> Any:
         """A channel's value, ready to be stored.
 
         Raises:
-            ValueRefusedError: if a rule fails.
+            ValueRefusedError: if a rule fails, or makes what cannot be stored.
         """
         if type(value) is list:
             news = [self.item(channel, i, item) for i, item in enumerate(value)]
@@ -268,15 +236,19 @@ class Screen:
         """An entry of a channel that is a dict, if they are taken one by one."""
         if channel == START:
             return self.whole(key, value)
-        return self._screened(channel, step(key), value, lambda rule: rule.after(key))
+        if self._seen is not None:
+            self._look(channel, secret_shapes.KEY, key)
+        return self._screened(
+            channel, secret_shapes.shown(key), value, lambda rule: rule.after(key)
+        )
 
     def metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """A checkpoint's metadata; LangGraph's own is left as it is.
+        """A checkpoint's metadata; LangGraph's own, and ids, are left as they are.
 
         Raises:
             ValueRefusedError: if a rule fails, or makes something else than a dict of it.
         """
-        own = {k: v for k, v in metadata.items() if k in CheckpointMetadata.__annotations__}
+        own = {k: v for k, v in metadata.items() if k in _OWN}
         rest = {k: v for k, v in metadata.items() if k not in own}
         after = self.whole(METADATA, rest)
         if not isinstance(after, dict):
@@ -296,27 +268,29 @@ class Screen:
     def _screened(
         self, channel: str, at: str, value: Any, states: Callable[[Redact], States]
     ) -> Any:
+        if isinstance(value, Send):
+            after = changed(
+                value, lambda k, part: self._named(channel, part) if k == "arg" else part
+            )
+        elif channel == START:
+            after = self._named(channel, value)
+        else:
+            after = self._ruled(channel, value, states)
         try:
-            if isinstance(value, Send):
-                after = changed(
-                    value, lambda k, part: self._named(channel, part) if k == "arg" else part
-                )
-            elif channel == START:
-                after = self._named(channel, value)
-            else:
-                after = self._ruled(channel, value, states)
-        except DurableStateError:
-            raise
-        except Exception as error:  # whose text may quote the value
-            where = "metadata" if channel == METADATA else f"channel {channel!r}"
-            raise ValueRefusedError(where, f"redact failed ({type(error).__name__})") from error
-        if self._seen is not None:
-            self._look(channel, at, after)
+            wrong = misfit(value, after)
+            if self._seen is not None:
+                self._look(channel, at, after)
+        except RecursionError:
+            raise refusal.too_deep(_where(channel)) from None
+        if wrong is not None:
+            reason = f"redact made a {wrong} of it that its class refuses: use a by= that fits"
+            raise ValueRefusedError(_where(channel), reason)
         return after
 
     def _named(self, channel: str, value: Any) -> Any:
         """An input, or what is sent to a node: its parts go by the names of channels."""
-        if not any(name is not None for name, _ in named_parts(value)):
+        names = () if isinstance(value, WITH_NAMES) else named_parts(value)
+        if not any(name is not None for name, _ in names):
             return self._unlooked(channel, value)
         return changed(value, lambda name, part: self._unlooked(name or channel, part))
 
@@ -326,12 +300,21 @@ class Screen:
         return changed(value, lambda _, item: self._ruled(channel, item, lambda r: r.after(None)))
 
     def _ruled(self, channel: str, value: Any, states: Callable[[Redact], States]) -> Any:
-        for rule in self._rules:
-            if not isinstance(rule, Redact):
-                value = rule(channel, value)
-            elif rule.channel is None or rule.channel == channel:
-                at = states(rule)
-                value = rule.applied(value, at) if at else value
+        for i, rule in enumerate(self._rules):
+            try:
+                if not isinstance(rule, Redact):
+                    value = rule(channel, value)
+                elif rule.channel is None or rule.channel == channel:
+                    at = states(rule)
+                    value = rule.applied(value, at) if at else value
+            except DurableStateError:
+                raise
+            except RecursionError:
+                raise refusal.too_deep(_where(channel)) from None
+            except Exception as error:  # whose text may quote the value
+                why = str(error) if isinstance(error, Fixed) else f"raised {type(error).__name__}"
+                reason = f"rule {i + 1} of redact, {_called(rule)}: {why}"
+                raise ValueRefusedError(_where(channel), reason) from error
         return value
 
     def _look(self, channel: str, at: str, value: Any) -> None:
@@ -339,14 +322,25 @@ class Screen:
             place = re.sub(r"\[\d+\]", "[*]", path)
             if (channel, place, shape) not in self._told and self._seen is not None:
                 self._told.add((channel, place, shape))
-                what = "metadata" if channel == METADATA else f"channel {channel!r}"
-                self._seen(f"{what}, at ${path}, {shape}")
+                self._seen(f"{_where(channel)}, at ${path}, {shape}")
+
+
+def _where(channel: str) -> str:
+    return "metadata" if channel == METADATA else f"channel {channel!r}"
+
+
+def _called(rule: Redact | Function) -> str:
+    if not isinstance(rule, Redact):
+        return getattr(rule, "__name__", type(rule).__name__)
+    told = ((name, getattr(rule, name)) for name in ("pattern", "channel", "path"))
+    return f"Redact({', '.join(f'{name}={value!r}' for name, value in told if value is not None)})"
 
 
 def _rules_of(redact: Redaction | None) -> tuple[Redact | Function, ...]:
     if redact is None:
         return ()
-    rules = tuple(redact) if isinstance(redact, Iterable) else (redact,)
+    several = isinstance(redact, Iterable) and not isinstance(redact, (str, bytes, Mapping))
+    rules: tuple[Any, ...] = tuple(redact) if several else (redact,)  # type: ignore[arg-type]
     for rule in rules:
         if isinstance(rule, (str, re.Pattern)) or not (isinstance(rule, Redact) or callable(rule)):
             raise UsageError(f"redact={rule!r}: use Redact(…), a function, or a list of them")

@@ -16,7 +16,30 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from ..errors import ValueRefusedError
+from .parts import named_parts
+
 _PLAIN = (str, int, float, bytes, bytearray, list, dict, tuple)
+
+
+DEEPEST = 254
+"""Levels that ormsgpack packs; within objects of classes about as many."""
+
+
+def too_deep(where: str) -> ValueRefusedError:
+    """The error of a value that is nested too deeply to be stored."""
+    reason = "it holds itself, or is nested too deeply: some 250 levels can be stored"
+    return ValueRefusedError(where, reason)
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether a value has more levels than can be stored."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = list({id(part): part for each in level for _, part in named_parts(each)}.values())
+        if not level:
+            return False
+    return True
 
 
 def difference(before: Any, after: Any, path: str = "") -> tuple[str, str] | None:
@@ -32,8 +55,11 @@ def difference(before: Any, after: Any, path: str = "") -> tuple[str, str] | Non
         pairs = zip(before, after, strict=True)
         return _first(difference(b, a, f"{path}[{i}]") for i, (b, a) in enumerate(pairs))
     if isinstance(before, dict):
-        if not isinstance(after, dict) or list(before) != list(after):
+        if not isinstance(after, dict) or len(before) != len(after):
             return path, _came_back(before, after)
+        for key, other in zip(before, after, strict=True):
+            if key != other:
+                return path, f"the key {key!r} would come back as {other!r}"
         return _first(difference(v, after[k], f"{path}[{k!r}]") for k, v in before.items())
     if type(after) is not kind and not (isinstance(before, _PLAIN) and before == after):
         return path, _came_back(before, after)
@@ -58,8 +84,16 @@ def unserializable(
     try:
         serialize(value)
     except Exception as error:
-        return path, f"{type(value).__name__} cannot be serialized ({error})"
+        return path, f"{type(value).__name__} cannot be serialized{_why(error)}"
     return path, f"{type(value).__name__} cannot be serialized in its container"
+
+
+def _why(error: Exception) -> str:
+    """What a serializer's error says of the value, and not of the serializer."""
+    told = str(error)
+    if "key" in told and "OPT_NON_STR_KEYS" in told:
+        return ": one of its keys cannot be"
+    return "" if isinstance(error, TypeError) and "serializable" in told else f": {told}"
 
 
 def instance(value: Any, module: str, name: str, path: str = "") -> str | None:

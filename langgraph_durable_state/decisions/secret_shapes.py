@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .parts import named_parts, step
+from .texts import text_of
 
 SHAPES: dict[str, tuple[str, str]] = {
     "an AWS access key": ("AKIA ASIA", r"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b"),
@@ -49,6 +50,10 @@ regular expression of its shape. Only what is hardly anything else."""
 _SHAPES = [(name, words.split(), re.compile(shape)) for name, (words, shape) in SHAPES.items()]
 
 
+KEY = "[a key]"
+"""Stands in a path for a key that is, or holds, a secret."""
+
+
 def shape_of(text: str) -> str | None:
     """What kind of secret a text holds; the first, if there are several."""
     for name, words, shape in _SHAPES:
@@ -61,19 +66,19 @@ def found(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """The paths within `value` at which a text holds a secret, and its kind."""
     if hasattr(value, "get_secret_value"):
         return  # it is called a secret already
-    text = _text(value)
+    text = text_of(value)
     if text is not None:
         shape = shape_of(text)
         if shape is not None:
             yield path, shape
         return
+    if isinstance(value, dict):
+        for key in value:
+            yield from found(key, path + KEY)
     for i, (name, part) in enumerate(named_parts(value)):
-        yield from found(part, path + (f"[{i}]" if name is None else step(name)))
+        yield from found(part, path + (f"[{i}]" if name is None else shown(name)))
 
 
-def _text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (bytes, bytearray)):
-        return value.decode("latin-1")
-    return repr(value) if isinstance(value, BaseException) else None
+def shown(name: str) -> str:
+    """A name as a step of a path that is told, unless it is a secret itself."""
+    return step(name) if shape_of(name) is None else KEY

@@ -184,12 +184,18 @@ class Serializer:
         Raises:
             ValueRefusedError: if it cannot be serialized, is too large, or would not come back.
         """
+        try:
+            return self._sized(self._dumped(value, where, lossy), where)
+        except RecursionError:
+            raise refusal.too_deep(where) from None
+
+    def _dumped(self, value: Any, where: str, lossy: bool) -> Typed:
         if self.transparent and type(value) not in _NOT_MSGPACK:
             packed = plain(value)
             if packed is not None:
-                return self._sized(Typed("msgpack", packed), where)
+                return Typed("msgpack", packed)
         proven = lossy or type(value) in _NOT_MSGPACK or (self.transparent and comes_back(value))
-        return self._sized(self._typed(value, where, proven), where)
+        return self._typed(value, where, proven)
 
     def item(self, value: Any, where: str) -> bytes | None:
         """The bytes of an item within a list or map, as the serializer would place them there.
@@ -262,6 +268,8 @@ class Serializer:
             spelled = self._spelled(value)
             if spelled is not None:
                 return spelled
+            if refusal.is_too_deep(value):
+                raise refusal.too_deep(where) from None
             path, reason = refusal.unserializable(value, self.serde.dumps_typed)
             raise ValueRefusedError(_at(where, path), reason) from error
         if proven or self._verify == "off":

@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import ERROR
 
-from ..decisions import codec, heads, keys, projection, retention
+from ..decisions import arguments, codec, heads, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.digest import PLAIN, Seal
@@ -101,9 +101,14 @@ def request(
     """The request that a call of `put` makes.
 
     Raises:
-        UsageError: if an id cannot be used.
+        UsageError: if an argument cannot be used.
     """
-    id = keys.storable_id("checkpoint id", checkpoint["id"])
+    arguments.mapping("metadata", metadata)
+    arguments.mapping("new_versions", new_versions)
+    given: Any = arguments.mapping("checkpoint", checkpoint).get("id")
+    id = keys.storable_id("checkpoint id", given)
+    for name in ("channel_values", "channel_versions", "versions_seen"):
+        arguments.mapping(f"checkpoint[{name!r}]", checkpoint.get(name) or {})
     parent = keys.checkpoint_id_of(config)
     place = keys.place_of(config)
     return Request(place, id, parent, config, checkpoint, metadata, new_versions)

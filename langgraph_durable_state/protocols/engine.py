@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from ..decisions import keys, projection
+from ..decisions import arguments, keys, projection
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
 from ..decisions.heads import Signed
@@ -35,7 +35,7 @@ from .drafting import (
 from .finding import Candidate
 from .links import Links
 from .naming import Naming
-from .reading import corrupt, united
+from .reading import asked_for, corrupt, united
 from .recovering import Examined, Recovery
 from .runs import Run
 from .settling import Settler
@@ -103,7 +103,12 @@ class Engine:
         self, serializer: Serializer, config: Mapping[str, Any]
     ) -> CheckpointTuple | None:
         place = await self._naming.place(serializer, config)
-        id = keys.checkpoint_id_of(config)
+        found = await self._get(serializer, place, keys.checkpoint_id_of(config))
+        return None if found is None else asked_for(found, place.thread)
+
+    async def _get(
+        self, serializer: Serializer, place: Place, id: str | None
+    ) -> CheckpointTuple | None:
         if id is not None:
             read = partial(self._get_one, serializer, place, id)
         else:
@@ -405,7 +410,9 @@ class Engine:
                 continue
             ids = await self._naming.interrupts(serializer, record, batches)
             out.append(
-                self._reader.tuple_of(record, batches, serializer, None, False, interrupts=ids)
+                self._reader.tuple_of(
+                    record, batches, serializer, None, False, interrupts=ids, past=True
+                )
             )
             seen.append((record, row.digest, found))
         if self._shared.blobs.keys.signs:
@@ -415,7 +422,7 @@ class Engine:
     async def delta_history(
         self, serializer: Serializer, config: Mapping[str, Any], channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        if not channels:
+        if not arguments.texts("channels", channels):
             return {}
         place = await self._naming.place(serializer, config)
         id = keys.checkpoint_id_of(config)
@@ -477,16 +484,19 @@ def listing_of(
         UsageError: if a filter cannot be compared as JSON, or is encrypted, or an id cannot be
             used.
     """
-    configurable = (config or {}).get("configurable") or {}
+    config = arguments.mapping("config", {} if config is None else config)
+    configurable = arguments.mapping('config["configurable"]', config.get("configurable") or {})
+    wanted = arguments.mapping("filter", {} if filter is None else filter)
+    arguments.texts("the keys of filter", list(wanted))
     named = configurable.get("thread_id") is not None
-    place = keys.place_of(config or {}) if named else None
+    place = keys.place_of(config) if named else None
     ns = configurable.get("checkpoint_ns")
     return Listing(
         thread=place.thread if place else None,
-        tenant=configurable.get("tenant_id") or "",
-        ns=None if ns is None else str(ns),
-        id=keys.checkpoint_id_of(config or {}),
-        before=keys.checkpoint_id_of(before) if before else None,
-        filter=projection.of_filter(filter or {}, clear),
+        tenant=arguments.text("tenant_id", configurable.get("tenant_id") or ""),
+        ns=None if ns is None else arguments.text("checkpoint_ns", ns),
+        id=keys.checkpoint_id_of(config),
+        before=keys.checkpoint_id_of(before) if before is not None else None,
+        filter=projection.of_filter(wanted, clear),
         limit=PAGE,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..decisions import codec, retention
 from ..decisions.chunking import Channel
-from ..decisions.codec import Blobs, Record, Unsound
+from ..decisions.codec import Blobs, Record, Unsound, unreadable
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..ports import Durable
@@ -101,7 +101,7 @@ def _written(row: RecordRow, blobs: Blobs, serializer: Serializer, version: int)
         body = serializer.loads(*codec.record_parts(row, blobs).known_to(version)[0].body)
         return set(body.get("channel_versions") or {})
     except (Unsound, ValueError, TypeError, AttributeError) as error:
-        raise Unsound(None, f"the record cannot be read ({error})") from error
+        raise unreadable(None, "the record", error) from error
 
 
 def replayed_at(

@@ -193,6 +193,7 @@ class Reader:
         versioned: bool,
         marks: Mapping[str, Any] | None = None,
         interrupts: Mapping[str, str] | None = None,
+        past: bool = False,
     ) -> CheckpointTuple:
         """LangGraph's view of a record and the pending writes stored against it, in today's shape.
 
@@ -204,14 +205,18 @@ class Reader:
             versioned: whether the channel versions shall carry it too.
             marks: what its metadata shall say beside what is stored.
             interrupts: today's ids of those that wait in its subgraphs.
+            past: it is looked at among others, and nothing goes on from it.
 
         Raises:
-            EvolutionError: if this code cannot read it, or not bring it into today's shape.
+            EvolutionError: if this code cannot read it, not bring it into today's shape, or has
+                not the node that is to go on.
         """
         batches = tuple(batches)
         seen = self.stored(record, batches, serializer)
         if not self.shape.fits(record, batches):
-            seen = self.shape.today(record.place, seen, interrupts or {})
+            seen = self.shape.today(record.place, seen, interrupts or {}, past)
+        if not past:
+            self.shape.check_nodes(record.place, seen)
         checkpoint: Any = {**seen.checkpoint}
         if versioned and run is not None:
             checkpoint["channel_versions"] = tagged(checkpoint.get("channel_versions") or {}, run)
@@ -372,6 +377,23 @@ def config_of(place: Place, id: str, run: Run | None) -> Any:
         "checkpoint_id": id,
     }
     return {"configurable": named | owners(thread)}
+
+
+def asked_for(found: CheckpointTuple, thread: Thread) -> CheckpointTuple:
+    """What was found, for the user and session that the asker named: what this process keeps may
+    have been read for another, in whose name a run would go on."""
+
+    def named(config: Any) -> Any:
+        kept = {k: v for k, v in config["configurable"].items() if k in _PLACE}
+        return {"configurable": kept | owners(thread)}
+
+    before = found.parent_config
+    return found._replace(
+        config=named(found.config), parent_config=named(before) if before is not None else None
+    )
+
+
+_PLACE = ("thread_id", "checkpoint_ns", "checkpoint_id")
 
 
 def owners(thread: Thread) -> dict[str, str]:

@@ -17,13 +17,16 @@ from ..decisions.evolution.evolving import (
     current_name,
     evolved,
     path_of,
+    shown,
     stored_name,
     touched,
     value_up,
 )
+from ..decisions.evolution.fingerprint import fingerprint_of
 from ..decisions.evolution.operations import Operation, Renode
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.steps import StateSchema
+from ..decisions.evolution.unknown import unknown_tasks
 from ..decisions.recovery import Version
 from ..decisions.reviving import Revival
 from ..decisions.serializing import Serializer
@@ -102,13 +105,24 @@ class Shape:
                 yield before
             last = before
 
+    def _nodes(self, path: str) -> frozenset[str] | None:
+        """Those of a graph of today's code; None if nobody told."""
+        told = self.schema.fingerprint if self.schema is not None else None
+        if told is None:
+            return None
+        return (fingerprint_of(told) if isinstance(told, str) else told).nodes_at(path)
+
     def version_of(self, record: Record) -> Version:
         """How the version of a stored checkpoint, in the form that this code reads, is to be
         taken."""
         return recovery.version_of(record.known_to(self.version).schema_version, self.version)
 
     def today(
-        self, place: Place, snapshot: Snapshot, interrupts: Mapping[str, str] = MappingProxyType({})
+        self,
+        place: Place,
+        snapshot: Snapshot,
+        interrupts: Mapping[str, str] = MappingProxyType({}),
+        past: bool = False,
     ) -> Snapshot:
         """A stored checkpoint in today's shape, its writes in LangGraph's order.
 
@@ -116,13 +130,35 @@ class Shape:
             place: where it is stored.
             snapshot: as stored.
             interrupts: today's ids of those that wait in its subgraphs.
+            past: nothing goes on from it: it may wait for what is no more.
 
         Raises:
             EvolutionError: if a step fails, or cannot be taken.
         """
         assert self.schema is not None
-        made = evolved(snapshot, self.schema, self.version, place.named, interrupts)
+        bring_up = shown if past else evolved
+        made = bring_up(snapshot, self.schema, self.version, place.named, interrupts)
         return replace(made, writes=tuple(sorted(made.writes, key=_order)))
+
+    def check_nodes(self, place: Place, seen: Snapshot) -> None:
+        """Refuses a checkpoint of today's shape that waits for a node that today's code has not:
+        LangGraph would prepare no task for it, and forget the answer to its interrupt.
+
+        Raises:
+            EvolutionError: if it does, as far as the schema's fingerprint tells.
+        """
+        nodes = self._nodes(path_of(place.named))
+        unknown = unknown_tasks(seen, nodes) if nodes is not None else ()
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            raise EvolutionError(
+                f"Thread {place.thread.id!r}, checkpoint {seen.checkpoint['id']}: it waits for "
+                f"{names}, which this code does not have. Declare what became of it: "
+                "rename_node, or drop_node(to=…). (Or record the fingerprint of this code.)",
+                thread=place.thread.id,
+                namespace=place.ns,
+                checkpoint=seen.checkpoint["id"],
+            )
 
     def before(
         self, place: Place, snapshot: Snapshot, interrupts: Mapping[str, str] = MappingProxyType({})

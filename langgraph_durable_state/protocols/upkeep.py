@@ -174,11 +174,10 @@ class Upkeep:
             UsageError: if the strategy is unknown.
             ConflictError: if the thread moved on at each of several tries.
         """
+        check_strategy(strategy)
         if strategy == "delete":
             await self.delete_thread(thread)
             return
-        if strategy != "keep_latest":
-            raise UsageError(f"prune strategy {strategy!r}: use 'keep_latest' or 'delete'")
         await self._flusher.settle(thread)
         for _ in range(TRIES):
             heads = await self._durable.heads(thread)
@@ -319,3 +318,13 @@ class Upkeep:
 def _busy(thread: Thread) -> ConflictError:
     """The error of upkeep on a thread that moved on at each try."""
     return ConflictError(thread=thread.id, namespace="", expected=None, actual=None, refused=None)
+
+
+def check_strategy(strategy: str) -> None:
+    """Refuses what `prune` does not know.
+
+    Raises:
+        UsageError: if it is not one of its strategies.
+    """
+    if strategy not in ("keep_latest", "delete"):
+        raise UsageError(f"prune strategy {strategy!r}: use 'keep_latest' or 'delete'")

@@ -55,7 +55,7 @@ class DataKeys:
     def under(self, id: bytes) -> Seal:
         if not id or id in self._beside.known:
             if not self._beside.accepts_plain:
-                raise Unkeyed("it was stored without encryption")
+                raise Unkeyed("without encryption")
             return self._beside.under(id)
         seal, until = self._by_id.get(id, (None, 0.0))
         if seal is None or until < self._clock():

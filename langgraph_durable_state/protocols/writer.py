@@ -7,15 +7,18 @@ does to them later changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..decisions import digest, keys
+from ..decisions import arguments, digest, keys
 from ..decisions.codec import Record
+from ..decisions.digest import Seal
 from ..decisions.serializing import Serializer
 from ..errors import (
     ConflictError,
+    CorruptionError,
     LeaseLostError,
     NumberTakenError,
     StateLostError,
@@ -144,7 +147,7 @@ class Writer:
         seal = self._vault.at_hand(asked.place.thread, near)
         if seal is None:
             asked = asked.frozen(serializer)
-            seal = await self._vault.seal(asked.place.thread, near)
+            seal = await self._seal(asked.place.thread, near)
         position = self._stance(run, loaded, asked, parent)
         consumed = None
         if position.run is not None and position.run.at == asked.parent and asked.parent:
@@ -464,6 +467,8 @@ class Writer:
     ) -> None:
         place = keys.place_of(config)
         id = keys.checkpoint_id_of(config)
+        writes = arguments.writes(writes)
+        keys.storable_id("task_id", task_id)
         if id is None:
             raise UsageError('put_writes needs config["configurable"]["checkpoint_id"]')
         if not writes:
@@ -476,7 +481,7 @@ class Writer:
         if seal is None:
             # What the caller does to them meanwhile changes nothing.
             writes = [(name, serializer.copied(value, name)) for name, value in writes]
-            seal = await self._vault.seal(place.thread, near)
+            seal = await self._seal(place.thread, near)
         outline = None
         if self._dual.on and (outline := self._dual.outline(place, id)) is None:
             writes = [(name, serializer.copied(value, name)) for name, value in writes]
@@ -500,10 +505,20 @@ class Writer:
     def _near(self, config: Mapping[str, Any], place: Place, id: str) -> Record | None:
         """A record of the thread that this process knows: the owner is its."""
         run = self._shared.register.of_writes(config, place, id)
+        loaded = tagged_run(config)  # writes may come before their checkpoint
+        if run is None and loaded is not None and loaded.place is not None:
+            run = loaded if loaded.place.thread == place.thread else None
         if run is not None and run.record is not None:
             return run.record
         known = self._shared.recent.get((place, id))
         return known.record if known is not None else None
+
+    async def _seal(self, thread: Thread, near: Record | None) -> Seal:
+        """The seal for what is stored of a thread now; see `Vault.seal`."""
+        if near is None and thread.user is not None and self._policy.asks_hot:
+            with suppress(UnavailableError, StateLostError, CorruptionError):
+                await self._flusher.settle(thread)  # whose it is, Redis alone may know
+        return await self._vault.seal(thread, near)
 
     async def _stored_writes(
         self, made: DraftWrites, run: Run | None, durably: bool

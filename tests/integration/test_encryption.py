@@ -387,6 +387,39 @@ async def test_the_owner_of_a_thread_stays(policy_store: Store) -> None:
     assert values_of(await policy_store.reader(encryption_key=KEY).get_tuple(at())) == {"c": 4}
 
 
+@pytest.mark.parametrize("warm", [True, False])
+async def test_nobody_goes_on_with_a_thread_of_another_user(
+    policy_store: Store, face: Face, warm: bool
+) -> None:
+    """Whether the saver that is asked has put it, or has read it for its owner, and whether or not
+    Postgres has it yet; the owner goes on, also with a config that names nobody."""
+    options = {"encryption_key": KEY}
+    saver = policy_store.saver(**options)
+    await face(graph(saver.target, "hers")).invoke({"number": 1}, of("anne"), durability="sync")
+    other = saver if warm else policy_store.saver(**options)
+    if warm:
+        assert await other.get_tuple(of("anne")) is not None
+    later = {"configurable": of("bob")["configurable"] | {"checkpoint_id": "later"}}
+    for attempt in (
+        face(graph(other.target, "his")).invoke({"number": 2}, of("bob")),
+        face(graph(other.target, "his")).invoke({"number": 2}, of("bob"), durability="sync"),
+        face(graph(other.target, "his")).invoke({"number": 2}, of("bob"), durability="exit"),
+        face(graph(other.target, "his")).invoke(Command(resume="x"), of("bob")),
+        put(other, of("bob"), cp({"number": 3})),
+        other.put_writes(later, [("c", 3)], "task"),
+    ):
+        with pytest.raises(UsageError, match="does not belong to user_id 'bob'"):
+            await attempt
+    assert (await other.get_tuple(of("bob"))).config["configurable"]["user_id"] == "bob"
+    found = await other.get_tuple(at())
+    assert "user_id" not in found.config["configurable"]
+    await put(other, found.config, cp({"number": 4}))
+    await other.flush()
+    await saver.flush()
+    assert policy_store.query("SELECT DISTINCT user_id FROM durable_state.data_key") == [(b"anne",)]
+    assert policy_store.query("SELECT user_id FROM durable_state.thread") == [(b"anne",)]
+
+
 async def test_a_copy_is_its_sources_owners(store: Store) -> None:
     """Its keys go with those of whom it is about."""
     saver = store.saver(encryption_key=KEY)

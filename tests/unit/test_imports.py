@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
@@ -78,7 +81,7 @@ def test_no_room_is_named_for_nothing() -> None:
 
 
 def test_the_public_names() -> None:
-    """About a dozen, each on purpose."""
+    """What users call, catch, or name in the types of what they are given; each on purpose."""
     assert sorted(langgraph_durable_state.__all__) == [
         "ClosedError",
         "ConflictError",
@@ -90,15 +93,40 @@ def test_the_public_names() -> None:
         "HeadMovedError",
         "Health",
         "KeyMissingError",
+        "Lease",
         "LeaseHeldError",
         "LeaseLostError",
         "RecoveryReport",
         "Redact",
+        "Rekeyed",
         "StateLostError",
         "UnavailableError",
         "UsageError",
         "ValueRefusedError",
+        "VerifyProgress",
         "VerifyReport",
         "arerun_on_conflict",
         "rerun_on_conflict",
     ]
+
+
+def test_what_public_methods_give_can_be_named() -> None:
+    """The classes of ours that their annotations name, aliases included."""
+    ours = set()
+    for name, method in inspect.getmembers(langgraph_durable_state.DurableSaver, callable):
+        function: Any = inspect.unwrap(method)
+        if name.startswith("_") or not hasattr(function, "__globals__"):
+            continue
+        words = re.findall(r"\w+", " ".join(map(str, function.__annotations__.values())))
+        for each in classes([function.__globals__.get(word) for word in words]):
+            ours |= {each.__name__} if each.__module__.startswith(PACKAGE) else set()
+    assert ours <= set(langgraph_durable_state.__all__)
+    assert {"Lease", "Rekeyed", "VerifyProgress", "VerifyReport", "Health"} <= ours
+
+
+def classes(annotation: Any) -> Iterator[type]:
+    """The classes that an annotation is made of."""
+    if isinstance(annotation, type):
+        yield annotation
+    for part in annotation if isinstance(annotation, list) else get_args(annotation):
+        yield from classes(part)

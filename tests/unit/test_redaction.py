@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import functools
+import ipaddress
 import itertools
 import pathlib
 import re
-from collections import deque
+import uuid
+from collections import defaultdict, deque
 from typing import Any, NamedTuple
 
+import numpy
 import pydantic
+import pydantic.v1
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.store.base import Item
 from langgraph.types import Command, Interrupt, Send
 
 from langgraph_durable_state import DurableSaver, Event, Redact, UsageError, ValueRefusedError
@@ -46,11 +52,26 @@ class Pair(NamedTuple):
     ssn: str
 
 
+class Old(pydantic.v1.BaseModel):
+    ssn: str
+
+
+class Shy(str):
+    """Shows nothing of what is stored of it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "***"
+
+
 class Colour(enum.StrEnum):
     RED = S
+    BLUE = "blue"
 
 
 Secret = pydantic.SecretStr
+AT = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 def answer(artifact: Any) -> ToolMessage:
@@ -87,7 +108,22 @@ ANYWHERE: list[tuple[Any, Any]] = [
     (Send("n", {"k": S}), Send("n", {"k": X})),
     (Interrupt(value={"q": S}, id="i"), Interrupt(value={"q": X}, id="i")),
     (Command(update={"k": S}, goto="n"), Command(update={"k": X}, goto="n")),
+    (Command(goto=Send("n", {"k": S})), Command(goto=Send("n", {"k": X}))),
+    (Command(goto=["n", Send("n", S)]), Command(goto=["n", Send("n", X)])),
+    (Command(resume={"i": S}), Command(resume={"i": X})),
     (ValueError(f"no {S}"), f"ValueError('no {X}')"),
+    (Shy(S), X),
+    (Shy("x" + S), "x" + X),
+    (memoryview(S.encode()), X.encode()),
+    (memoryview(bytes(c for d in S.encode() for c in (d, 0)))[::2], X.encode()),
+    (re.compile(f"^{S}$", re.I), re.compile(f"^{X}$", re.I)),
+    (re.compile(S.encode()), re.compile(X.encode())),
+    (Old(ssn=S), Old(ssn=X)),
+    (Item(value={"k": S}, key="k", namespace=("n",), created_at=AT, updated_at=AT),
+     Item(value={"k": X}, key="k", namespace=("n",), created_at=AT, updated_at=AT)),
+    (defaultdict(list, a=[S]), defaultdict(list, a=[X])),
+    ({"a": 1, S: 2, ("b", S): 3, "c": 4}, {"a": 1, X: 2, ("b", X): 3, "c": 4}),
+    (defaultdict(list, {S: [S]}), defaultdict(list, {X: [X]})),
 ]  # fmt: skip
 
 
@@ -105,14 +141,59 @@ def test_a_pattern_is_taken_out_of_every_text(value: Any, after: Any, deep: bool
 
 UNTOUCHED: list[Any] = [
     "plain", 1, None, True, 1.5, {"k": [1]}, [HumanMessage("hi")], Person("a"), Model(ssn="a"),
-    b"\xff" + S.encode(), {S: 1}, Colour.RED, Send("n", {}), ValueError("x"), object(), Person,
+    b"\xff", {"k": 1}, Colour.BLUE, Send("n", {}), ValueError("x"), object(), Person, AT,
+    uuid.UUID(int=5), ipaddress.ip_address("::1"), re.compile("x"), memoryview(b"x"),
+    numpy.array(["x"]), numpy.array([1]), Command(goto=[S, Send(S, "x")], graph=S),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", UNTOUCHED, ids=lambda v: type(v).__name__)
 def test_what_holds_nothing_of_it_is_left_itself(value: Any) -> None:
-    """Not even copied; keys, numbers, enums and what is no text are not looked into."""
+    """Not even copied; numbers, dates and names by which LangGraph finds things are no texts."""
     assert screened(value, SSN) is value
+
+
+ADDRESS = "10.20.30.40"
+IRREPLACEABLE: list[tuple[str, Any]] = [
+    (S, Colour.RED),
+    (S, b"\xff" + S.encode()),
+    (S, numpy.array(["a", S])),
+    (S, numpy.array([S.encode()])),
+    (S, numpy.array([{"k": S}], dtype=object)),
+    (S, {S: 1, "987-65-4321": 2}),
+    (S, {Colour.RED: 1}),
+    ("^a", re.compile("ab")),
+    (re.escape(ADDRESS), ipaddress.ip_address(ADDRESS)),
+    (re.escape(ADDRESS), ipaddress.ip_interface(ADDRESS)),
+    (re.escape(ADDRESS), ipaddress.ip_network(ADDRESS)),
+    ("2001:db8", ipaddress.ip_address("2001:db8::1")),
+    ("-4000-8000-", uuid.UUID("00000000-0000-4000-8000-000000000000")),
+]
+
+
+@pytest.mark.parametrize(("pattern", "value"), IRREPLACEABLE, ids=lambda v: type(v).__name__)
+def test_what_cannot_be_made_of_another_text_is_refused(pattern: str, value: Any) -> None:
+    """With its channel and what it is, and without what it holds; nothing is stored."""
+    rule = Redact(r"\d{3}-\d{2}-\d{4}" if pattern == S else pattern, by="(")
+    saver = memory_saver(redact=rule, allow=[Colour])
+    for values in ({"c": {"a": [value]}}, {"c": [value]}, {"c": value}):
+        with pytest.raises(ValueRefusedError, match=r"channel 'c'.*redact") as refused:
+            saver.put(*superstep(saver, None, "1", values))
+        assert S not in str(refused.value)
+        assert saver.get_tuple(config()) is None
+
+
+def test_the_keys_of_a_channel_that_is_a_dict_are_stored_redacted() -> None:
+    """Small or large, and beside entries that are stored already."""
+    saver = memory_saver(redact=SSN)
+    files = {f"f{i}": "x" * 80 for i in range(50)}
+    saver.put(*superstep(saver, None, "1", {"c": files}))
+    saver.put(
+        *superstep(saver, saver.get_tuple(config()), "2", {"c": {**files, S: S}, "d": {S: 1}})
+    )
+    found = saver.get_tuple(config())
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"c": {**files, X: X}, "d": {X: 1}}
 
 
 def test_what_is_found_by_its_id_stays_findable() -> None:
@@ -226,10 +307,11 @@ def test_a_channels_rule_holds_for_its_channel_wherever_that_is_stored() -> None
     assert screened("secret", Redact("secret"), channel="__start__") == X
 
 
-def test_metadata_but_langgraphs_own_is_screened() -> None:
+def test_metadata_but_langgraphs_own_and_ids_is_screened() -> None:
     """By the name of `__metadata__` alone, or with all channels."""
     metadata = {"source": S, "step": 1, "parents": {"": S}, "run_id": S, "mail": S, "n": {"k": [S]}}
-    own = {k: metadata[k] for k in ("source", "step", "parents", "run_id")}
+    metadata |= {"user_id": S, "session_id": S, "tenant_id": S, "thread_id": S}
+    own = {k: v for k, v in metadata.items() if k not in ("mail", "n")}
     for rule in (SSN, Redact(r"[\d-]{11}", channel="__metadata__")):
         assert Screen([rule], None).metadata(metadata) == own | {"mail": X, "n": {"k": [X]}}
     only = Screen([Redact(path="$.mail", channel="__metadata__")], None).metadata(metadata)
@@ -392,12 +474,68 @@ def test_a_function_that_raises_stores_nothing_and_is_named_without_what_it_said
         saver.put(*superstep(saver, None, "1", {"c": "hunter2"}))
     assert (refused.value.where, refused.value.reason) == (
         "channel 'c'",
-        "redact failed (KeyError)",
+        "rule 1 of redact, failing: raised KeyError",
     )
     assert saver.get_tuple(config()) is None
-    saver = memory_saver(redact=Redact("h", by=r"\7"))
-    with pytest.raises(ValueRefusedError, match="redact failed"):
-        saver.put(*superstep(saver, None, "1", {"c": "hunter2"}))
+    rules = [Redact("never"), Redact("h", path="$.k", by=lambda found: found[9])]
+    saver = memory_saver(redact=rules)
+    with pytest.raises(ValueRefusedError) as refused:
+        saver.put(*superstep(saver, None, "1", {"c": {"k": "hunter2"}}))
+    told = "rule 2 of redact, Redact(pattern='h', path='$.k'): raised IndexError"
+    assert refused.value.reason == told
+
+
+class Ticket(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True)
+    age: int = 30
+    code: str = pydantic.Field("AB1", pattern="[A-Z]+[0-9]")
+    note: str = ""
+
+
+class OldTicket(pydantic.v1.BaseModel):
+    age: int = 30
+
+
+def aged(channel: str, value: Any) -> Any:
+    return value.model_copy(update={"age": "old"}) if isinstance(value, Ticket) else value
+
+
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [
+        (Redact(path="$..age"), Ticket()),
+        (Redact(path="$..age"), {"k": [Ticket()]}),
+        (Redact(path="$..age"), OldTicket()),
+        (Redact("AB"), Ticket()),
+        (aged, Ticket()),
+        (aged, [Ticket()]),
+        (Redact(path="$..content", by=5), HumanMessage("x")),
+    ],
+)
+def test_what_its_class_refuses_is_not_stored_in_its_place(rule: Any, value: Any) -> None:
+    """A graph that goes on from it would refuse it, long after what it was is gone."""
+    saver = memory_saver(redact=rule, allow=[Ticket, OldTicket])
+    with pytest.raises(ValueRefusedError, match=r"channel 'c'.* its class refuses"):
+        saver.put(*superstep(saver, None, "1", {"c": value}))
+    assert saver.get_tuple(config()) is None
+
+
+def test_what_its_class_takes_is_stored_in_its_place() -> None:
+    """Also beside what it would not have taken before."""
+    odd = Ticket.model_construct(age=1, code="none", note=S)
+    for value, rule in [
+        (Ticket(), Redact(path="$..age", by=0)),
+        (Ticket(), Redact("AB", by="X")),
+        (Ticket(note=S), SSN),
+        (odd, SSN),
+    ]:
+        after = screened(value, rule)
+        saver = memory_saver(redact=rule, allow=[Ticket])
+        saver.put(*superstep(saver, None, "1", {"c": value}))
+        found = saver.get_tuple(config())
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"c": after}
+        assert repr(after) != repr(value)
 
 
 async def coroutine(channel: str, value: Any) -> Any:
@@ -410,12 +548,21 @@ async def coroutine(channel: str, value: Any) -> Any:
         Redact,
         functools.partial(Redact, "("),
         functools.partial(Redact, b"x"),
+        functools.partial(Redact, "a{99999999999}"),
+        functools.partial(Redact, "(" * 5_000 + ")" * 5_000),
         functools.partial(Redact, "x", by=5),
+        functools.partial(Redact, "x", by=r"\9"),
+        functools.partial(Redact, "x", by=r"\g<name>"),
+        functools.partial(Redact, "x", by=r"\q"),
+        functools.partial(Redact, "x", channel=5),
         functools.partial(Redact, path="ssn"),
         functools.partial(Redact, path="$[0]"),
         functools.partial(Redact, path="$.a["),
         functools.partial(Redact, path="$.people[?(@.n>1)]"),
         functools.partial(DurableSaver, "", redact="x"),
+        functools.partial(DurableSaver, "", redact=""),
+        functools.partial(DurableSaver, "", redact={}),
+        functools.partial(DurableSaver, "", redact={"x": "y"}),
         functools.partial(DurableSaver, "", redact=["x"]),
         functools.partial(DurableSaver, "", redact=coroutine),
         functools.partial(DurableSaver, "", detect_secrets="warn"),
@@ -500,6 +647,27 @@ def test_secrets_are_told_with_channel_and_path_and_never_themselves(
     ]  # fmt: skip
     assert token not in caplog.text + "".join(map(str, told))
     assert found.checkpoint["channel_values"]["messages"] == messages
+
+
+def test_a_secret_that_is_a_key_or_within_an_object_is_told_without_itself() -> None:
+    """Nor is it shown in the paths of what stands under it."""
+    told: list[Event] = []
+    saver = memory_saver(detect_secrets=True, observer=told.append)
+    token = TOKENS["a GitHub token"]
+    values = {
+        "a": {token: 1},
+        "b": {"k": {token: {"l": TOKENS["an npm token"]}}},
+        "c": [pathlib.Path("/x", token)],
+        "d": re.compile(token),
+    }
+    saver.put(*superstep(saver, None, "1", values))
+    assert [event.detail for event in told] == [
+        "channel 'a', at $[a key], a GitHub token",
+        "channel 'b', at $.k[a key], a GitHub token",
+        "channel 'b', at $.k[a key].l, an npm token",
+        "channel 'c', at $[0], a GitHub token",
+        "channel 'd', at $, a GitHub token",
+    ]
 
 
 def test_what_is_redacted_is_not_told_as_a_secret() -> None:

@@ -23,7 +23,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Too
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 
-from langgraph_durable_state import ValueRefusedError
+from langgraph_durable_state import Redact, ValueRefusedError
+from langgraph_durable_state.decisions.blobs import unreadable
 from langgraph_durable_state.decisions.escape import escape_text, unescape_text
 from langgraph_durable_state.decisions.serializing import Serializer, plain
 from langgraph_durable_state.testing import memory_saver
@@ -338,3 +339,121 @@ def test_a_list_that_grows_too_large_is_refused() -> None:
     put = superstep(saver, saver.get_tuple(config()), "2", {"messages": longer})
     with pytest.raises(ValueRefusedError, match="more than max_value_bytes=1,000"):
         saver.put(*put)
+
+
+# -- without end -----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Link:
+    next: Any
+
+
+def nested(levels: int, wrap: Any) -> Any:
+    value: Any = "end"
+    for _ in range(levels):
+        value = wrap(value)
+    return value
+
+
+def in_itself(value: Any, put: Any) -> Any:
+    put(value, value)
+    return value
+
+
+WRAPS: dict[str, Any] = {
+    "list": lambda v: [v],
+    "dict": lambda v: {"a": v},
+    "tuple": lambda v: (v,),
+    "set": lambda v: frozenset([v]),
+    "object": Link,
+}
+ENDLESS: dict[str, Any] = {
+    **{f"deep {name}": nested(3_000, wrap) for name, wrap in WRAPS.items()},
+    "a list in itself": in_itself([], list.append),
+    "a dict in itself": in_itself({}, lambda d, v: d.update(a=v)),
+    "an object in itself": in_itself(Link(None), lambda o, v: setattr(o, "next", v)),
+    "a deep message": HumanMessage("x", additional_kwargs={"a": nested(3_000, lambda v: [v])}),
+    "a message in itself": in_itself(
+        HumanMessage("x"), lambda m, v: m.additional_kwargs.update(a=v)
+    ),
+}  # fmt: skip
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "unverified": {"verify_round_trip": "off"},
+    "pattern": {"redact": Redact("x")},
+    "path": {"redact": Redact(path="$..x")},
+    "function": {"redact": lambda channel, value: value},
+    "detecting": {"detect_secrets": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_what_has_no_end_is_refused_by_its_channel(kind: str, way: str) -> None:
+    """What holds itself, or is nested deeper than can be stored: also as an item, as a task's
+    write, in metadata, and where it has to be copied first."""
+    saver = memory_saver(allow=[Link], **WAYS[way])
+    value = ENDLESS[kind]
+    for values in ({"c": value}, {"c": [value] * 3}, {"c": {"k": value, "l": "x" * 900}}):
+        with pytest.raises(ValueRefusedError) as refused:
+            saver.put(*superstep(saver, None, "1", values))
+        assert refused.value.where.startswith("channel 'c'")
+        assert len(str(refused.value)) < 300
+    with pytest.raises(ValueRefusedError, match="write to 'c'" if saver._screen is None else "'c'"):
+        saver.put_writes(config(id="1"), [("c", value)], "task")
+    with pytest.raises(ValueRefusedError, match="metadata"):
+        saver.put(*superstep(saver, None, "1", {}, metadata={"source": "loop", "m": value}))
+    if saver._screen is None:
+        with pytest.raises(ValueRefusedError, match="channel 'c'"):
+            saver._serializer.copied(value, "c")
+    assert saver.get_tuple(config()) is None
+
+
+@pytest.mark.parametrize("kind", WRAPS)
+def test_as_deep_as_can_be_stored_comes_back(kind: str) -> None:
+    """It is stored and read, or refused when it is put."""
+    for levels in (10, 60, 100, 120, 200, 250, 254, 260):
+        saver = memory_saver(allow=[Link], redact=Redact("no"), detect_secrets=True)
+        value = nested(levels, WRAPS[kind])
+        try:
+            saver.put(*superstep(saver, None, "1", {"c": value}))
+        except ValueRefusedError:
+            assert levels > 50
+            continue
+        found = saver.get_tuple(config())
+        assert found is not None
+        back = found.checkpoint["channel_values"]["c"]
+        assert repr(back) == repr(value if kind != "tuple" else nested(levels, WRAPS["list"]))
+
+
+# -- in the caller's words --------------------------------------------------------------------
+
+
+ID = uuid.UUID(int=1)
+REASONS: list[tuple[Any, str]] = [
+    (object(), "object cannot be serialized"),
+    (fractions.Fraction(1, 2), "Fraction cannot be serialized"),
+    (np.float64(1), "float64 cannot be serialized"),
+    (2**64, "int cannot be serialized: Integer exceeds 64-bit range"),
+    ({object: 1}, "dict cannot be serialized: one of its keys cannot be"),
+    ({ID: 1}, f"the key {ID!r} would come back as '{ID}'"),
+    ({Colour.RED: 1}, "the key <Colour.RED: 'red'> would come back as 'red'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "reason"), REASONS, ids=lambda v: type(v).__name__)
+def test_a_reason_speaks_of_the_value(value: Any, reason: str) -> None:
+    """Not of what the serializer is made of."""
+    saver = memory_saver()
+    with pytest.raises(ValueRefusedError) as refused:
+        saver.put(*superstep(saver, None, "1", {"c": [value]}))
+    assert refused.value.reason.partition(" (")[0] == reason
+
+
+def test_what_cannot_be_taken_apart_is_told_without_the_code_that_met_it() -> None:
+    """What speaks of the bytes is told."""
+    errors = TypeError("'NoneType' object is not iterable"), KeyError("x"), ValueError("cut")
+    told = [unreadable(None, "the record", error).detail for error in errors]
+    form = "the record cannot be read (it has another form than what is written)"
+    assert told == [form, form, "the record cannot be read (cut)"]

@@ -61,7 +61,13 @@ def evolved(
     return Snapshot(ns, to, shape.checkpoint, metadata, settling.merged(told, to))
 
 
-def shown(snapshot: Snapshot, schema: StateSchema, to: int, ns: str | None = None) -> Snapshot:
+def shown(
+    snapshot: Snapshot,
+    schema: StateSchema,
+    to: int,
+    ns: str | None = None,
+    interrupts: Mapping[str, str] | None = None,
+) -> Snapshot:
     """The snapshot as `evolved` makes it; without what waits on it, if that cannot be brought up.
 
     For whoever looks at a thread's history, which holds checkpoints that waited for nodes that are
@@ -71,7 +77,7 @@ def shown(snapshot: Snapshot, schema: StateSchema, to: int, ns: str | None = Non
         EvolutionError: if its values cannot be brought there.
     """
     try:
-        return evolved(snapshot, schema, to, ns)
+        return evolved(snapshot, schema, to, ns, interrupts)
     except EvolutionError:
         return evolved(_resting(snapshot), schema, to, ns)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ...errors import UsageError
@@ -113,6 +114,7 @@ def _channel(channel: Channel) -> dict[str, Any]:
     return told | ({"required": True} if channel.required else {})
 
 
+@lru_cache(maxsize=8)  # a reader asks for each head
 def fingerprint_of(text: str) -> Fingerprint:
     """The fingerprint that a text is.
 
