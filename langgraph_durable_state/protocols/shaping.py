@@ -23,7 +23,7 @@ from ..decisions.evolution.evolving import (
     value_up,
 )
 from ..decisions.evolution.fingerprint import fingerprint_of
-from ..decisions.evolution.operations import Operation, Renode
+from ..decisions.evolution.operations import Operation, Reclass, Renode, Reshape
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.steps import StateSchema
 from ..decisions.evolution.unknown import unknown_tasks
@@ -239,15 +239,34 @@ def shape_of(schema: StateSchema | None, dual_write: tuple[int, int] | None) -> 
     if dual_write is None:
         return Shape(checked)
     version = checked.version if checked is not None else 0
-    if checked is None or tuple(dual_write) != (version - 1, version):
+    if checked is None or dual_write not in ((version - 1, version), [version - 1, version]):
         raise UsageError(
             f"dual_write={dual_write!r}: use ({version - 1}, {version}), the version before the "
             "schema's and its own"
         )
-    one_way = [each for each in checked.operations(version - 1) if not each.reversible]
+    # What is stored of an object names its class and fields, whatever it is stored for.
+    one_way = [
+        each
+        for each in checked.operations(version - 1)
+        if not each.reversible or isinstance(each, Reclass)
+    ]
     if one_way:
-        raise UsageError(f"dual_write: there is no way back for {one_way[0]!r}")
+        raise UsageError(
+            f"dual_write: the step from version {version - 1} has no way back for "
+            f"{_subject(one_way[0])}"
+        )
     return Shape(checked, version - 1)
+
+
+def _subject(each: Operation) -> str:
+    """What an operation is about."""
+    if isinstance(each, Reshape):
+        return f"channel {', '.join(map(repr, each.sources))}"
+    if isinstance(each, Renode):
+        return f"node {each.old!r}"
+    if isinstance(each, Reclass):
+        return f"class {':'.join(each.old)}"
+    return "its function"
 
 
 def _order(write: Write) -> tuple[str, str, int]:

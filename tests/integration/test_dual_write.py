@@ -15,16 +15,19 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
-from langgraph_durable_state import EvolutionError, UsageError
+from langgraph_durable_state import DurableSaver, EvolutionError, UsageError
 from langgraph_durable_state.evolution import (
     StateSchema,
     add_channel,
     convert_channel,
     drop_channel,
+    drop_node,
+    move_class,
     rename_channel,
+    rename_field,
     rename_node,
 )
-from tests.cases import Store, at
+from tests.cases import Plain, Store, at
 
 Build = Callable[[Any, Counter[str]], Any]
 """Makes a graph over a saver; it counts which nodes ran."""
@@ -471,14 +474,30 @@ async def test_once_it_is_off_all_is_found_and_stored_in_one_form(
     assert (await renamed.new.get_state(at())).values == done
 
 
-async def test_a_step_without_a_way_back_is_refused_at_once(deploy: Deploy) -> None:
-    deploy.between(OLD, NEW, convert_channel("log", tuple))
-    with pytest.raises(UsageError, match="no way back"):
-        await deploy.new.get_state(at())
-    deploy.between(OLD, NEW, *RENAMES)
-    build, options = deploy._made["new"]
-    version = deploy.before + 1
-    for wrong in ((version, version + 1), (version, version - 1), (version - 2, version)):
-        deploy._made["new"] = build, options | {"dual_write": wrong}
-        with pytest.raises(UsageError, match="the version before"):
-            await deploy.new.get_state(at())
+ONE_WAY: dict[str, Any] = {
+    "channel 'log'": convert_channel("log", tuple),
+    "channel 'draft'": drop_channel("draft"),
+    "node 'side'": drop_node("side", to="ask"),
+    "class shop.models:Cart": move_class("shop.models:Cart", "shop.basket:Basket"),
+    "class tests.cases:Plain": rename_field("log", Plain, "part", "piece"),
+}
+
+
+@pytest.mark.parametrize("what", ONE_WAY)
+async def test_a_step_without_a_way_back_is_refused_at_once(what: str) -> None:
+    """What is stored of an object names its class and fields as they are now."""
+    schema = StateSchema(1)
+    schema.step(0, ONE_WAY[what])
+    DurableSaver("postgresql://nowhere", state_schema=schema)
+    with pytest.raises(UsageError, match=f"from version 0 has no way back for {what}"):
+        DurableSaver("postgresql://nowhere", state_schema=schema, dual_write=(0, 1))
+
+
+@pytest.mark.parametrize("wrong", [(1, 2), (1, 0), (-1, 1), (0, 0), (1,), 1, True, "01"])
+async def test_other_versions_are_refused(wrong: Any) -> None:
+    schema = StateSchema(1)
+    schema.step(0, *RENAMES)
+    with pytest.raises(UsageError, match="the version before"):
+        DurableSaver("postgresql://nowhere", state_schema=schema, dual_write=wrong)
+    with pytest.raises(UsageError, match="dual_write"):
+        DurableSaver("postgresql://nowhere", dual_write=wrong)
