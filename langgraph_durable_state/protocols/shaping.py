@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from ..decisions import recovery
 from ..decisions.chunking import Channel
 from ..decisions.codec import Batch, Record
+from ..decisions.evolution import tasks
 from ..decisions.evolution.evolving import (
     current_name,
     evolved,
@@ -26,6 +27,7 @@ from ..decisions.evolution.fingerprint import fingerprint_of
 from ..decisions.evolution.operations import Operation, Reclass, Renode, Reshape
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.steps import StateSchema
+from ..decisions.evolution.tasks import Task
 from ..decisions.evolution.unknown import unknown_tasks
 from ..decisions.recovery import Version
 from ..decisions.reviving import Revival
@@ -194,6 +196,17 @@ class Shape:
     def ns(self, place: Place, version: int) -> str:
         """A namespace in the names of a version, as far as they are known."""
         return place.named if self.path(place, version) == path_of(place.named) else place.ns
+
+    def task_path(self, place: Place, batch: Batch) -> str:
+        """Where the task of a batch is in its step, in the name that its node has today."""
+        batch = batch.known_to(self.version)
+        who = tasks.told(batch.path, {"channel_values": {}})  # one that was sent has no name in it
+        if self.schema is None or not isinstance(who, Task) or who.failed is not None:
+            return batch.path
+        around = self.path(place, batch.schema_version)
+        path = f"{around}/{who.node}" if around else who.node
+        node = self.schema.path(path, batch.schema_version, self.version).rpartition("/")[2]
+        return tasks.task_path(Task(node))
 
     def name_of(self, place: Place, channel: str, version: int) -> str | None:
         """What a channel of today was called in a version; None if it was not there.

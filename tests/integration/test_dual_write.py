@@ -252,6 +252,20 @@ async def test_turns_are_taken_whatever_the_durability(renamed: Deploy, durabili
     assert renamed.ran == dict.fromkeys(("plan", "side", "look", "ask", "pick", "end"), 2)
 
 
+async def test_recover_tells_either_what_waits(renamed: Deploy) -> None:
+    """No node that has a write, under whichever name, is said to have none."""
+    await renamed.new.invoke({"journal": []}, at())
+    resume = questions(await renamed.old.get_state(at()))
+    for turn in range(2):
+        for who in ("old", "new", "after"):
+            saver = renamed.store.face(getattr(renamed, who).target.checkpointer)
+            report = await saver.recover(at())
+            assert (report.decision, report.unrecorded) == ("resume", ()), (who, turn)
+            assert len(report.interrupts) == 2 - turn
+            assert report.version == report.code_version
+        await renamed.old.invoke(Command(resume={resume["may I?"]: "yes"}), at())
+
+
 # -- a node that asks several times ----------------------------------------------------------
 
 
