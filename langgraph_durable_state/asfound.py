@@ -31,12 +31,14 @@ class RawThread:
 
 @dataclass(frozen=True, slots=True)
 class RawHead:
-    """A head's row. Without a digest it only says that the hot tier may be ahead."""
+    """A head's row. Without a digest it only says that the hot tier may be ahead. ``seal`` signs
+    it, if there is a key."""
 
     ns: str
     seq: int
     id: str
     digest: Digest
+    seal: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from . import errors
 from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, Tenant
 from .exit_codes import DAMAGED, FAILED, REPAIRED, code_of
 from .recovery import RecoveryReport
+from .saver import DurableSaver
 
 
 def recovery_code(report: RecoveryReport) -> int:
@@ -44,21 +45,47 @@ def recover(
     """Say what a read of a thread finds, what it is given, and why. Changes nothing.
 
     Exits with 0 if the thread resumes as it was left, 7 if it does by what the other tier has,
-    4 if something is damaged that nobody has, otherwise as the error that a read raises.
-    With --fork the last sound checkpoint becomes the head, and 0 says that it is.
+    4 if something is damaged that nobody has, otherwise as the error that a read raises; 2 if the
+    thread has no such checkpoint or namespace. With --fork the last sound checkpoint becomes the
+    head, and 0 says that it is.
     """
     named: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": namespace}
     named |= {"tenant_id": tenant} if tenant else {}
     named |= {"checkpoint_id": checkpoint} if checkpoint else {}
     with Stores(postgres, redis, schema, prefix).open() as saver:
         found = saver.recover({"configurable": named})
-        if fork:
-            saver.fork_from(found)
+        refused = _fork(saver, found) if fork else None
+    forked = dict(zip(("from", "to"), found.forks, strict=True)) if found.forks else None
+    done = {"forked": forked} if fork and refused is None else {}
     if as_json:
-        typer.echo(json.dumps(found.as_dict()))
+        typer.echo(json.dumps(found.as_dict() | done))
     else:
         Console().print(_table(found))
+    if refused is not None:
+        raise refused
+    if done and not as_json:
+        typer.echo(_told(found))
+    if found.decision == "start_fresh" and (checkpoint or namespace):
+        what = f"checkpoint {checkpoint!r}" if checkpoint else f"namespace {namespace!r}"
+        raise errors.UsageError(f"thread {thread_id!r} has no {what}")
     raise typer.Exit(0 if fork else recovery_code(found))
+
+
+def _fork(saver: DurableSaver, found: RecoveryReport) -> errors.DurableStateError | None:
+    """Forks, and what is to be said after the report if that cannot be done."""
+    try:
+        saver.fork_from(found)
+    except errors.DurableStateError as error:
+        return error
+    return None
+
+
+def _told(found: RecoveryReport) -> str:
+    """What a fork did."""
+    if found.forks is None:
+        return f"nothing to fork from: the head is checkpoint {found.last_sound} already"
+    was, now = found.forks
+    return f"forked: the head is checkpoint {now} now, and was {was or 'gone'}"
 
 
 _STYLES = {"resume": "green", "start_fresh": "green", "refuse": "red", "fall_back": "red"}

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, Tenant
-from .exit_codes import BUSY
+from .exit_codes import BUSY, DAMAGED
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,7 +33,8 @@ def rekey(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring threads under the current keys. Exits with 5 if some were busy: call it again.
+    """Bring threads under the current keys. Exits with 5 if some were busy: call it again; with 4
+    if some were left as they are: they are damaged, or under a key that was not given.
 
     The keys are taken from the environment, the current one first.
     """
@@ -49,15 +50,17 @@ def rekey(
             thread_ids or None,
             tenant_id=tenant,
             renew=renew,
-            progress=lambda id: line.update(f"{id!r} is under the current keys"),
+            progress=lambda id: line.update(f"{id!r} was looked at"),
         )
     if as_json:
         typer.echo(json.dumps(asdict(found)))
     else:
         told = f"{found.rewritten} of {found.threads} threads rewritten, {found.keys} keys wrapped"
         typer.echo(f"{told}; busy: {list(found.busy)}" if found.busy else told)
-    if found.busy:
-        raise typer.Exit(BUSY)
+        for one in found.damaged:
+            typer.echo(f"left as it is: {one.thread!r}: {one.reason}", err=True)
+    if found.damaged or found.busy:
+        raise typer.Exit(DAMAGED if found.damaged else BUSY)
 
 
 def shred(

@@ -48,7 +48,7 @@ def check(
     Exits with 8 if something changed that stored threads would notice, with 0 otherwise. Reads no
     stored state.
     """
-    known = _schema(schema)
+    known = schema_named(schema)
     compiled, taken = _taken(graph, known)
     file = fingerprint or _default(taken)
     recorded = _read(file)
@@ -68,7 +68,7 @@ def record(
 
     Without a schema the version is the one that was recorded before, or 0.
     """
-    known = _schema(schema)
+    known = schema_named(schema)
     compiled, taken = _taken(graph, known)
     file = fingerprint or _default(taken)
     if known is None and file.exists():
@@ -102,7 +102,7 @@ def _named(what: str) -> Any:
     return found
 
 
-def _schema(what: str | None) -> StateSchema | None:
+def schema_named(what: str | None) -> StateSchema | None:
     found = None if what is None else _named(what)
     if found is not None and not isinstance(found, StateSchema):
         raise UsageError(f"{what!r} is a {type(found).__name__}, not a StateSchema")

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from . import verification
-from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores
-from .errors import DurableStateError
-from .exit_codes import DAMAGED, FAILED, INTERRUPTED, REPAIRED
+from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, bar
+from .errors import DurableStateError, UsageError
+from .exit_codes import DAMAGED, FAILED, INTERRUPTED, REPAIRED, code_of
 from .verification import VerifyProgress, VerifyReport
 
 
@@ -23,7 +21,11 @@ def verdict(report: VerifyReport) -> int:
     if report.clean:
         return 0
     outcomes = {found.outcome for found in report.findings}
-    return DAMAGED if "lost" in outcomes else FAILED if "unread" in outcomes else REPAIRED
+    if "lost" in outcomes:
+        return DAMAGED
+    if report.unknown:
+        return code_of(UsageError)
+    return FAILED if "unread" in outcomes else REPAIRED
 
 
 def add_to(app: typer.Typer) -> None:
@@ -51,7 +53,7 @@ def verify(
     """Check all that is stored against its digests, beside whatever else goes on.
 
     Exits with 0 if all is as it was written, 7 if what is not was restored (or, without
-    --repair, can be), 4 if something is lost.
+    --repair, can be), 4 if something is lost, 2 if there is nothing of a thread that was named.
     """
     # What the log would say stands in the report.
     logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())
@@ -75,18 +77,16 @@ def _with_progress(
 ) -> VerifyReport:
     """What `work` returns, while a bar on stderr shows how far it is; if it stops before its end,
     how to go on is said."""
-    console, last = Console(stderr=True), list[VerifyProgress]()
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task = bar.add_task("0 threads", total=1.0)
+    last, shown = list[VerifyProgress](), bar()
+    task = shown.add_task("0 threads", total=1.0)
 
     def show(now: VerifyProgress) -> None:
         last[:] = [now]
         found = f", {now.findings} findings" if now.findings else ""
-        bar.update(task, completed=now.share, description=f"{now.threads} threads{found}")
+        shown.update(task, completed=now.share, description=f"{now.threads} threads{found}")
 
     try:
-        with bar:
+        with shown:
             return work(show)
     except (KeyboardInterrupt, DurableStateError) as error:
         if last:

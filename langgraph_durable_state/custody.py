@@ -11,8 +11,8 @@ from .decisions.serializing import Serializer
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
-from .errors import UsageError
-from .protocols.rekeying import Rekeyed
+from .errors import CorruptionError, EvolutionError, StateLostError, UsageError
+from .protocols.rekeying import Rekeyed, Unrekeyed
 from .words import Owner, Place, Thread
 
 
@@ -38,7 +38,7 @@ class Custody:
 
         Raises:
             UsageError: if there is no head, or no key.
-            HeadMovedError: if somebody without the key moved it.
+            HeadMovedError: if somebody without the key moved it, or it was set back.
             UnavailableError, StateLostError: as `flush`.
         """
         return run(self._export_blocking(_place(thread_id, tenant_id, checkpoint_ns)))
@@ -68,7 +68,9 @@ class Custody:
 
         Raises:
             HeadMovedError: if it has not: both tiers were set back, or the thread was deleted, or
-                checkpoints were (`delete_for_runs`): export the head again after that.
+                checkpoints were (`delete_for_runs`), or it was brought under another key (`rekey`):
+                export the head again after that.
+            KeyMissingError: if it was exported under a key that this saver was not given.
             UsageError: if it is no exported head, or was changed.
             UnavailableError, StateLostError: as `flush`.
         """
@@ -160,13 +162,12 @@ class Custody:
             progress: called with the id of each thread that was looked at.
 
         Returns:
-            How many threads there were, how many were rewritten, and which were busy: call it again
-            for those.
+            How many threads there were, how many were rewritten, which were busy (call it again for
+            those), and which were left as they are, since something of them is damaged, lost, or
+            under a key that this saver was not given.
 
         Raises:
-            CorruptionError: if something of a thread is not what was written.
-            KeyMissingError: if something is under a key that this saver was not given.
-            UnavailableError, StateLostError: as `flush`.
+            UnavailableError: as `flush`.
             UsageError: if this saver has no key.
         """
         return run(self._rekey_blocking(thread_ids, tenant_id, renew, progress))
@@ -210,12 +211,17 @@ class Custody:
         if renew and not driver.vault.encrypts:
             raise UsageError("rekey(renew=True) needs encryption_key: there are no data keys")
         renewed: set[Owner] | None = set() if renew else None
-        seen = rewritten = 0
+        seen = rewritten = keys = 0
         busy: list[str] = []
+        damaged: list[Unrekeyed] = []
 
         async def one(thread: Thread) -> None:
             nonlocal seen, rewritten
-            done = await driver.rekeyer.rekey(self._serializer, thread, renewed)
+            try:
+                done = await driver.rekeyer.rekey(self._serializer, thread, renewed)
+            except (CorruptionError, EvolutionError, StateLostError) as error:
+                done = False
+                damaged.append(Unrekeyed(thread.id, str(error)))
             seen, rewritten = seen + 1, rewritten + bool(done)
             if done is None:
                 busy.append(thread.id)
@@ -223,12 +229,14 @@ class Custody:
                 progress(thread.id)
 
         if ids is None:
-            async for thread in driver.rekeyer.threads(tenant):
+            keys, unwrapped = await driver.rekeyer.rewrap()
+            damaged += unwrapped
+            async for thread in driver.rewriter.threads(tenant):
                 await one(thread)
-            return Rekeyed(seen, rewritten, tuple(busy), await driver.rekeyer.rewrap())
-        for id in ids:
-            await one(_place(id, tenant, "").thread)
-        return Rekeyed(seen, rewritten, tuple(busy), 0)
+        else:
+            for id in ids:
+                await one(_place(id, tenant, "").thread)
+        return Rekeyed(seen, rewritten, tuple(busy), keys, tuple(damaged))
 
     def shred(self, user_id: str, *, tenant_id: str = "") -> int:
         """Deletes the keys of a user: nobody can read any more what was encrypted with them.

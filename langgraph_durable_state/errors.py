@@ -63,6 +63,7 @@ class ConflictError(DurableStateError):
         actual: str | None,
         refused: str | None,
         what: str | None = None,
+        message: str | None = None,
     ) -> None:
         if what is not None:
             what = f"{what} thread {thread!r}: "
@@ -71,7 +72,8 @@ class ConflictError(DurableStateError):
         else:
             what = f"Another run advanced thread {thread!r} first: "
         super().__init__(
-            f"{what}this run started from checkpoint {expected}, the head is now {actual}. "
+            message
+            or f"{what}this run started from checkpoint {expected}, the head is now {actual}. "
             + (f"The refused checkpoint {refused} is kept." if refused else "Nothing was kept.")
         )
         self.thread = thread
@@ -218,11 +220,14 @@ class HeadMovedError(DurableStateError):
         known: str | None,
         detail: str,
         tenant: str = "",
+        remedy: str = "If that is on purpose, call accept_rollback().",
     ) -> None:
         of = f" of tenant {tenant!r}" if tenant else ""
+        there = f"its head, checkpoint {found}, is not the one that was put last"
+        if found is None:
+            there = "it has no head any more"
         super().__init__(
-            f"Thread {thread!r}{of}, namespace {namespace!r}: its head, checkpoint {found}, is not "
-            f"the one that was put last: {detail}. If that is on purpose, call accept_rollback()."
+            f"Thread {thread!r}{of}, namespace {namespace!r}: {there}: {detail}. {remedy}"
         )
         self.thread = thread
         self.namespace = namespace
@@ -270,9 +275,9 @@ class KeyMissingError(EvolutionError):
         key: the key's id, in hex; it tells nothing of the key.
     """
 
-    def __init__(self, *, key: str) -> None:
+    def __init__(self, *, key: str, what: str = "Stored state", remedy: str = "") -> None:
         super().__init__(
-            f"Stored state is under the key {key}, which this saver was not given, or which was "
-            "deleted."
+            f"{what} is under the key {key}, which this saver was not given, or which was "
+            f"deleted.{remedy}"
         )
         self.key = key

@@ -5,17 +5,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
-from .decisions import arguments, keys
+from .decisions import arguments, heads, keys
 from .decisions.serializing import Serializer
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
-from .errors import ConflictError, UsageError
+from .errors import (
+    ConflictError,
+    CorruptionError,
+    KeyMissingError,
+    UnavailableError,
+    UsageError,
+)
 from .protocols.reading import config_of
 from .protocols.scrub import Asked, after_token
 from .recovery import OnRecovery, RecoveryReport
@@ -36,8 +43,8 @@ class Integrity:
     # -- recovery ----------------------------------------------------------------------------
 
     def recover(self, config: RunnableConfig) -> RecoveryReport:
-        """What `get_tuple` would do for `config`, and why. Nothing is changed, and an outage or
-        damage is in the report, not raised.
+        """What `get_tuple` would do for `config`, and why. Nothing is changed, and an outage,
+        damage or a missing key is in the report, not raised.
 
         Args:
             config: names a thread, and perhaps a namespace and a checkpoint.
@@ -56,8 +63,16 @@ class Integrity:
 
     async def _recover(self, driver: Driver, config: RunnableConfig) -> RecoveryReport:
         place, id = keys.place_of(config), keys.checkpoint_id_of(config)
+        with suppress(UnavailableError):  # which the report tells of
+            place = await driver.naming.place(self._serializer, config)
         report = partial(driver.teller.report, self._serializer, place, id)
-        return await driver.vault.reading(place.thread, report)
+        try:
+            try:
+                return await driver.vault.reading(place.thread, report)
+            except (KeyMissingError, CorruptionError) as error:
+                return await driver.teller.unkeyed(place, id, error)
+        except UnavailableError as down:
+            return driver.teller.outage(place, down)
 
     def fork_from(self, report: RecoveryReport) -> RunnableConfig:
         """Makes the last sound checkpoint of a report the head, with the pending writes that it
@@ -72,7 +87,8 @@ class Integrity:
 
         Raises:
             ConflictError: if the thread has moved since.
-            UsageError: if the report is not of a head, or has no sound checkpoint.
+            UsageError: if the report is not of a head, or has no sound checkpoint, or the head is
+                the last sound one itself and still refused: this code cannot read it, for one.
             UnavailableError: if Postgres cannot be reached, or Redis where it may be ahead.
         """
         return run(self._fork_blocking(report))
@@ -88,18 +104,27 @@ class Integrity:
         if not isinstance(report, RecoveryReport):
             raise UsageError("fork_from needs what recover() returned")
         to, known, sound = report.last_sound, report._head, report._sound
+        why = f" Reading it is refused: {report.error}" if report.error else ""
         if to is None or known is None or sound is None:
             raise UsageError(
-                "fork_from needs what recover() said of a head with a sound checkpoint"
+                f"fork_from needs what recover() said of a head with a sound checkpoint.{why}"
+            )
+        if report.decision == "refuse" and known == sound:
+            raise UsageError(
+                f"there is nothing to go back to: the head, checkpoint {to}, is itself the last"
+                f" sound one.{why}"
             )
         place = Place(keys.named(report.tenant, report.thread), report.namespace)
         if known != sound:
             await driver.flusher.end(place.thread)
+            sign = partial(driver.attestor.signing, place, to)
+            head = Head(to, 0, sound, await driver.vault.reading(place.thread, sign))
+            await driver.anchors.forget(place.thread, [place.ns], before=True)
+            done = await driver.durable.move_head(place, known, head)
             await driver.anchors.forget(place.thread, [place.ns])
-            if not await driver.durable.move_head(place, known, Head(to, 0, sound)):
+            if not done:
                 raise await _moved(driver, place, report)
-            sign = partial(driver.attestor.accept, place)
-            await driver.vault.reading(place.thread, sign)
+            await driver.anchors.tell(place, heads.witness(to, sound, head.seal))
             await driver.copies.drop(place.thread, [place.ns])
             detail = {"namespace": place.ns, "from": report.asked, "to": to}
             await driver.chronicle.note(place.thread, "forked", detail)

@@ -51,6 +51,7 @@ from .words import (
     Thread,
     Tip,
     Waiting,
+    Witnessed,
     WriteRow,
 )
 
@@ -268,7 +269,7 @@ class Durable(LeaseTable, EventTable, KeyTable, Scrub, Protocol):
         `heads`; tells whether they were."""
 
     async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
-        """Makes a checkpoint that is stored with this digest the head, if the head's digest is
+        """Makes a checkpoint that is stored with this digest the head, signed, if the head's is
         `expected` (empty if there is no head) and the hot tier is not ahead; tells whether it did.
         The place in the order that the head has reached stays."""
 
@@ -286,7 +287,8 @@ class Durable(LeaseTable, EventTable, KeyTable, Scrub, Protocol):
 
     async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
         """Replaces all checkpoints of a thread, and what is given of its writes, with new chunks,
-        if its heads are still `heads` and it has no other checkpoints; tells whether it did. What
+        if its heads are still `heads` and it has no other checkpoints; tells whether it did. A row
+        of writes that is no longer what it was stays, and what would follow it does not come. What
         nothing refers to any more is removed."""
 
     async def mark_ahead(
@@ -339,15 +341,20 @@ class Hot(Protocol):
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         """Removes the copies of these namespaces."""
 
-    async def witness(self, place: Place) -> bytes:
-        """The newest signed head that was seen; empty if none was."""
+    async def witness(self, place: Place) -> Witnessed:
+        """The newest signed head that was seen."""
 
-    async def raise_witness(self, place: Place, witness: bytes, force: bool) -> None:
+    async def raise_witness(self, place: Place, witness: bytes, force: bool, drops: bytes) -> bool:
         """Keeps a signed head, unless one with a larger count (its first 16 digits) was seen and
-        this one is not to be kept by `force`."""
+        this one is not to be kept by `force`. False, and nothing is kept, if the `drops` are not
+        those that were there before it was looked at: it may be gone."""
 
-    async def drop_witnesses(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
-        """Forgets the signed heads of these namespaces, or of all, of a thread, or of all."""
+    async def drop_witnesses(
+        self, thread: Thread | None, namespaces: Sequence[str] | None, before: bool
+    ) -> None:
+        """Forgets the signed heads of these namespaces, or of all that there are, of a thread, or
+        of all; and remembers it for as long as somebody may be about to tell of one. `before` they
+        are removed or moved back the drops say so: they are pending."""
 
 
 class HotScrub(Protocol):
@@ -404,9 +411,9 @@ class Outbox(HotScrub, Protocol):
             CorruptionError: if the very first cannot be read.
         """
 
-    async def skip(self, thread: Thread) -> bytes | None:
-        """Takes the oldest entry off that cannot be read, without its being flushed: its bytes;
-        None if it can be read, or there is none."""
+    async def skip(self, thread: Thread, known: bytes | None = None) -> bytes | None:
+        """Takes the oldest entry off, if it is the one that is `known`, or, without that, cannot be
+        read, without its being flushed: its bytes; None if it did not."""
 
     async def ack(
         self,

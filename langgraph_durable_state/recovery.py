@@ -121,6 +121,14 @@ class RecoveryReport:
         """What a repair would restore from the other tier."""
         return tuple(one for one in self.damage if one.repairable)
 
+    @property
+    def forks(self) -> tuple[str | None, str] | None:
+        """From which checkpoint to which `fork_from` moves the head, from None if it is gone; None
+        if it moves nothing."""
+        if self.last_sound is None or self._head in (None, self._sound):
+            return None
+        return self.asked if self._head else None, self.last_sound
+
     def rows(self) -> Iterator[tuple[str, str]]:
         """Each line of the text: a name, and what there is to say."""
         of = f" of tenant {self.tenant!r}" if self.tenant else ""
@@ -165,6 +173,7 @@ class RecoveryReport:
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON has it."""
         shown = {name: value for name, value in asdict(self).items() if not name.startswith("_")}
+        shown["repairs"] = [asdict(one) for one in self.repairs]
         found: dict[str, Any] = json.loads(json.dumps(shown))
         return found
 

@@ -39,6 +39,7 @@ from .events import Observer
 from .integrity import Integrity, check_hook
 from .key_sources import KeySources, keys_for
 from .leases import LeaseGiver
+from .migrating import Migrating
 from .operations import Operations
 from .protocols.drafting import request
 from .protocols.engine import listing_of
@@ -73,7 +74,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, Integrity, Custody, Migrating, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -285,6 +286,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             outlines=outlines,
             namespaces=namespaces,
             interrupts=interrupts,
+            serializer=Serializer(self.serde),
             on_recovery=check_hook(on_recovery),
         )
         caches = (heads, recent, filled, doubted, told, outlines, interrupts, namespaces)
@@ -456,15 +458,15 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             UsageError: if an argument cannot be used.
         """
         listing = listing_of(config, filter, before, self._clear)
-        pages = run(self._pages_blocking(listing, arguments.limit(limit)))
+        pages = run(self._pages_blocking(config, listing, arguments.limit(limit)))
         while (page := run(_next_page(pages))) is not None:
             yield from page
 
     async def _pages_blocking(
-        self, listing: Any, limit: int | None
+        self, config: RunnableConfig | None, listing: Any, limit: int | None
     ) -> AsyncIterator[Sequence[CheckpointTuple]]:
         engine = (await self._faces.blocking()).engine
-        return engine.list(self._serializer, listing, limit)
+        return engine.list(self._serializer, config, listing, limit)
 
     async def alist(
         self,
@@ -478,7 +480,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         listing = listing_of(config, filter, before, self._clear)
         arguments.limit(limit)
         engine = (await self._faces.native()).engine
-        async for page in engine.list(self._serializer, listing, limit):
+        async for page in engine.list(self._serializer, config, listing, limit):
             for found in page:
                 yield found
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-Kind = Literal["thread", "head", "checkpoint", "metadata", "chunk", "write", "copy", "entry"]
+Kind = Literal[
+    "thread", "event", "head", "checkpoint", "metadata", "chunk", "write", "copy", "entry"
+]
 Outcome = Literal["repairable", "repaired", "lost", "unread"]
 
 
@@ -17,16 +19,18 @@ class Finding:
 
     Attributes:
         tier: ``"postgres"`` or ``"redis"``: where it was found.
-        kind: what it is: the ``"thread"``'s entry, a ``"head"``, a ``"checkpoint"``, the
-            ``"metadata"`` that filters look at, a ``"chunk"`` of a value, a task's ``"write"``, in
-            Redis also the ``"copy"`` of a head and an ``"entry"`` of the outbox.
+        kind: what it is: the ``"thread"``'s entry, an ``"event"`` of it, a ``"head"``, a
+            ``"checkpoint"``, the ``"metadata"`` that filters look at, a ``"chunk"`` of a value, a
+            task's ``"write"``, in Redis also the ``"copy"`` of a head and an ``"entry"`` of the
+            outbox.
         outcome: ``"repaired"``; ``"repairable"`` (what is right was found, and nothing was asked
             to be changed); ``"lost"`` (what is right is in neither tier; it was left as it is);
-            ``"unread"`` (a newer version of this library may have written it).
+            ``"unread"`` (it cannot be told here: it is under a key that this saver was not given,
+            or that was deleted, or a newer version of this library may have written it).
         reason: what is wrong with it.
         tenant, thread, namespace, checkpoint: where; the thread is None if its name is not known,
             the checkpoint where it concerns none.
-        task, chunk: which write, and which chunk.
+        task, chunk, event: which write, which chunk, and which event of the thread.
         key: the thread's key in Postgres.
     """
 
@@ -41,6 +45,7 @@ class Finding:
     key: str
     task: str | None = None
     chunk: int | None = None
+    event: int | None = None
 
     def __str__(self) -> str:
         thread = f"thread {self.thread!r}" if self.thread is not None else f"thread key {self.key}"
@@ -48,7 +53,8 @@ class Finding:
         parts = [f"{self.outcome}: {thread}{of}, namespace {self.namespace!r}"]
         parts += [f"checkpoint {self.checkpoint}"] if self.checkpoint else []
         parts += [f"task {self.task}"] if self.task else []
-        what = f"{self.kind} {self.chunk}" if self.chunk is not None else self.kind
+        number = self.event if self.chunk is None else self.chunk
+        what = f"{self.kind} {number}" if number is not None else self.kind
         return f"{', '.join(parts)}, {what} in {self.tier.capitalize()}: {self.reason}"
 
 
@@ -78,6 +84,7 @@ class VerifyReport:
         copies, entries: how many heads and entries of outboxes in Redis.
         findings: all that is not as it was written.
         token: what to pass as `after` to go on behind the last thread; None if there was none.
+        unknown: ids of threads that were named and of which there is nothing: mistyped, or gone.
     """
 
     threads: int
@@ -88,11 +95,12 @@ class VerifyReport:
     entries: int
     findings: tuple[Finding, ...]
     token: str | None
+    unknown: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether nothing was found, and each thread that was named is there."""
+        return not self.findings and not self.unknown
 
     @property
     def lost(self) -> tuple[Finding, ...]:
@@ -111,13 +119,19 @@ class VerifyReport:
             f"{self.threads} threads, {self.checkpoints} checkpoints, {self.chunks} chunks,"
             f" {self.writes} writes, {self.copies} hot copies, {self.entries} outbox entries"
         )
-        return "\n".join((f"checked {counts}", *map(str, self.findings), self._verdict()))
+        missing = (f"unknown: there is nothing of a thread {id!r}" for id in self.unknown)
+        findings = map(str, self.findings)
+        return "\n".join((f"checked {counts}", *findings, *missing, self._verdict()))
 
     def _verdict(self) -> str:
         if self.clean:
             return "all of it is as it was written"
-        counts = Counter(found.outcome for found in self.findings)
-        return ", ".join(f"{counts[how]} {how}" for how in get_args(Outcome) if counts[how])
+        counts = Counter[str](found.outcome for found in self.findings)
+        counts["unknown"] = len(self.unknown)
+        return ", ".join(f"{n} {how}" for how in _VERDICTS if (n := counts[how]))
+
+
+_VERDICTS = (*get_args(Outcome), "unknown")
 
 
 Progress = Callable[[VerifyProgress], None]

@@ -86,14 +86,22 @@ class RecordRow:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Stored rows of a thread under other digests: records with the metadata to search by, and
-    batches of writes with their namespaces, each after the digest it had before; the chunks that
-    are new; and heads by namespace."""
+    """Stored rows of a thread under other digests, and perhaps under other names: records, each
+    after the digest it had before, with the metadata to search by; the rows of writes that go, each
+    with its namespace, and those that come, each with the place among them of the one that it
+    follows; the chunks that are new; and heads by namespace.
+
+    ``former`` are the names that namespaces had which are called something else now. If ``exact``,
+    the writes that go must be all that there are of these records.
+    """
 
     records: Sequence[tuple[Digest, RecordRow, str]]
-    writes: Sequence[tuple[Digest, str, WriteRow]]
+    gone: Sequence[tuple[str, WriteRow]]
+    writes: Sequence[tuple[int, str, WriteRow]]
     chunks: Sequence[ChunkRow]
     heads: Mapping[str, Head]
+    former: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,6 +474,24 @@ class Entry:
     number: int
     advances: bool = False
     refused: bool = False
+
+
+PENDING = "?"
+"""Ends the count of what was forgotten, while that is about to be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """The newest signed head that the hot tier was told of, empty if it knows none; and how often
+    it had to forget one of this namespace lately, empty if not."""
+
+    head: bytes
+    drops: bytes
+
+    @property
+    def pending(self) -> bool:
+        """Whether the head may be about to be removed, or moved back."""
+        return self.drops.endswith(PENDING.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,22 +15,25 @@ from .evidence import Flaw, Sources, quarantined
 
 def misplaced_head(key: UUID, sight: Sight, ns: str, sources: Sources) -> Flaw | None:
     """A head that is missing though checkpoints stand in its namespace, or that names none of them;
-    the copy, or the head's own digest, tells which of those seen it is."""
+    the head's own digest, or the copy, tells which of those seen it is. A copy that is older than
+    one of them proves nothing."""
     head = sight.heads.get(ns)
     rows = [raw for raw in sight.records.values() if raw.ns == ns and not raw.refused]
     if head is not None and (not head.digest or (ns, head.id) in sight.records):
         return None
+    last = max((raw.seq for raw in sight.records.values() if raw.ns == ns), default=0)
+    newest = max(rows, key=lambda raw: raw.seq, default=None)
     copy = sources.copies.get(ns)
-    known = (copy.id, copy.digest) if copy is not None else None
-    named = next((raw for raw in rows if (raw.id, raw.digest) == known), None)
+    agree = copy and newest and (copy.id, copy.digest) == (newest.id, newest.digest)
+    copied = newest if agree else None
     if head is None:
-        if not rows:
+        if newest is None:
             return None
-        reason = "it is missing"
-        last = max(raw.seq for raw in sight.records.values() if raw.ns == ns)
-        right = RawHead(ns, last, named.id, named.digest) if named is not None else None
-        return Flaw("head", ns, None, reason, Repair(right, None, None) if right else None)
-    named = next((raw for raw in rows if raw.digest == head.digest), named)
+        right = RawHead(ns, last, copied.id, copied.digest) if copied is not None else None
+        return Flaw("head", ns, None, "it is missing", Repair(right, None, None) if right else None)
+    named = next((raw for raw in rows if raw.digest == head.digest), None)
+    if named is None and head.seq <= last:  # or what came last is what is missing
+        named = copied
     if named is None:
         return None  # its checkpoint is what is missing
     reason = f"it names {head.id}, which is not there"

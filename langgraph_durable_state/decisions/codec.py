@@ -189,6 +189,12 @@ class Record:
         return replace(self, **of, other=None)
 
     @property
+    def versions(self) -> set[int]:
+        """Those of the user's state that it is stored in."""
+        other = self.other
+        return {self.schema_version} | ({other.schema_version} if other is not None else set())
+
+    @property
     def all_channels(self) -> tuple[Channel, ...]:
         """Those of its other form too."""
         return self.channels + (self.other.channels if self.other is not None else ())
@@ -419,6 +425,11 @@ def slot_name(slot: int) -> str:
     return str(min(slot, 0))
 
 
+def differing_slot(digest: Digest) -> int:
+    """The slot of a batch that differs from the first: positive, and its own."""
+    return int.from_bytes(digest[:4]) & 0x7FFFFFFF or 1
+
+
 def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow:
     """The stored form of a batch under a seal.
 
@@ -446,6 +457,26 @@ def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow
     )
 
 
+def versions_of(row: WriteRow, blobs: Blobs) -> set[int]:
+    """The versions of the user's state that a stored batch is there in. Nothing proves it here.
+
+    Raises:
+        Unsound: if it cannot be read.
+    """
+    try:
+        before = _version(ormsgpack.unpackb(blobs.unpack(row.blob, row.digest).data))
+        return {before} if isinstance(before, int) else {int(each) for each in before[:2]}
+    except DAMAGE as error:
+        raise unreadable(None, f"writes of task {row.task}", error) from error
+
+
+def _version(parts: list[Any]) -> Any:
+    """Takes off the parts of a batch what stands before its entries; see `pack_batch`."""
+    if parts and (isinstance(parts[0], int) or isinstance(parts[0][0], int)):
+        return parts.pop(0)
+    return 0
+
+
 def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: Blobs) -> Batch:
     """The batch of a stored row, proven to be the one its digest was made from.
 
@@ -464,9 +495,7 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
 
 
 def _read_batch(row: WriteRow, parts: list[Any], chunks: Mapping[int, Chunk]) -> Batch:
-    before: Any = 0
-    if parts and (isinstance(parts[0], int) or isinstance(parts[0][0], int)):
-        before = parts.pop(0)
+    before = _version(parts)
     if isinstance(before, int):
         writes = _channels(parts, lambda _: None, row.numbers, chunks)
         return Batch(row.id, row.task, row.path, row.slot, writes, before)

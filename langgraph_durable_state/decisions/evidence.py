@@ -52,7 +52,8 @@ class EntryRepair:
 @dataclass(frozen=True, slots=True)
 class Flaw:
     """Something that is not what was written, and what would put it right; None if nothing is known
-    that would. ``unread`` if it says that a newer version wrote it."""
+    that would. ``unread`` if it says that a newer version wrote it, or that it is under a key that
+    is not known."""
 
     kind: Kind
     ns: str
@@ -156,17 +157,36 @@ def with_header(blob: bytes) -> bytes:
     return blob[:1] + _ONE + blob[3:]
 
 
-def chunk_reason(row: ChunkRow, blobs: Blobs) -> str | None:
-    """What is wrong with a chunk; None if its digest proves it."""
+def prove_chunk(row: ChunkRow, blobs: Blobs) -> None:
+    """Returns if a chunk's digest proves it.
+
+    Raises:
+        Unsound: whatever is wrong with it.
+        EvolutionError: if it cannot be told; `KeyMissingError` if it says that it is under a key
+            that is not known.
+    """
     try:
         codec.chunk_of(row, blobs)
-    except KeyMissingError as error:  # as likely a byte that says so by accident
-        return str(error)
     except DurableStateError:
-        raise  # it cannot be told
+        raise
     except Exception as error:  # bytes that were not written may be anything
-        return str(error)
+        raise Unsound(None, str(error)) from error
+
+
+def chunk_flaw(row: ChunkRow, blobs: Blobs) -> Unsound | KeyMissingError | None:
+    """What is wrong with a chunk; None if its digest proves it. That it is under a key that is not
+    known may be a byte that says so by accident."""
+    try:
+        prove_chunk(row, blobs)
+    except (Unsound, KeyMissingError) as error:
+        return error
     return None
+
+
+def chunk_reason(row: ChunkRow, blobs: Blobs) -> str | None:
+    """What is wrong with a chunk, in words."""
+    flaw = chunk_flaw(row, blobs)
+    return None if flaw is None else str(flaw)
 
 
 # -- what the other tier knows ---------------------------------------------------------------
@@ -263,6 +283,18 @@ def filtered_wrong(made: Described, stored: str) -> bool:
     if kind != "object" or have.keys() != wanted.keys():
         return True
     return any(have[key] != value and "?" not in str(value) for key, value in wanted.items())
+
+
+def answers(made: Described, wanted: Mapping[str, str]) -> bool:
+    """Whether a filter, as it was put to the projection, holds of a record's metadata itself; see
+    `filtered_wrong` for what nobody can tell."""
+    if not made.exact:
+        return True
+    _, have = _typed(made.text)
+    return all(
+        key in have and (have[key] == _typed(text) or "?" in str(have[key]))
+        for key, text in wanted.items()
+    )
 
 
 def _typed(text: str) -> tuple[str, Any]:

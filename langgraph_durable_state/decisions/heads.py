@@ -7,7 +7,7 @@ back. Both are made from one signature, so that who has no key can bring it alon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..words import Digest, Place, Put
 from .digest import ID, SIZE, Seal
@@ -34,11 +34,12 @@ def _mac(seal: Seal, place: Place, id: str, digest: Digest, count: int) -> Diges
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A checkpoint that was signed as a head."""
+    """A checkpoint that was signed as a head, and the id of the key."""
 
     id: str
     digest: Digest
     count: int
+    key: bytes = field(default=b"", compare=False)
 
 
 def signed(place: Place, id: str, digest: Digest, found: bytes, keys: Keys) -> Signed | None:
@@ -52,7 +53,7 @@ def signed(place: Place, id: str, digest: Digest, found: bytes, keys: Keys) -> S
     except (ValueError, Unkeyed):
         return None
     right = seal.id and found[_COUNT + ID :] == _mac(seal, place, id, digest, count)
-    return Signed(id, digest, count) if right else None
+    return Signed(id, digest, count, seal.id) if right else None
 
 
 def witness(id: str, digest: Digest, seal: bytes) -> bytes:

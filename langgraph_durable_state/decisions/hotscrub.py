@@ -21,9 +21,11 @@ from .evidence import (
     Flaw,
     HotRepair,
     Sources,
+    chunk_flaw,
     chunk_reason,
     filtered_wrong,
     hot_quarantined,
+    prove_chunk,
     read_batch,
     read_record,
 )
@@ -61,8 +63,7 @@ def sound_copy(place: Place, fields: Fields, blobs: Blobs) -> Copy:
     """
     row, chunks = copy_of(place.ns, fields)
     for chunk in chunks.values():
-        if (reason := chunk_reason(chunk, blobs)) is not None:
-            raise Unsound(None, reason)
+        prove_chunk(chunk, blobs)
     read_record(place, row, {no: bare_chunk(c) for no, c in chunks.items()}, blobs)
     return Copy(row, chunks)
 
@@ -174,11 +175,11 @@ def _prove_write(
 
     Raises:
         Unsound: if it is not.
+        EvolutionError: if that cannot be told.
     """
     own = {c.no: c for c in chunks}
     for chunk in own.values():
-        if (reason := chunk_reason(chunk, blobs)) is not None:
-            raise Unsound(None, reason)
+        prove_chunk(chunk, blobs)
     found = {no: own.get(no) or others.get(no) for no in row.numbers}
     read_batch(place, row, {no: bare_chunk(c) for no, c in found.items() if c is not None}, blobs)
 
@@ -199,7 +200,7 @@ def _write_flaw(case: HotCase, name: bytes, value: bytes, reason: str, unread: b
     row = _right_row_of(case, id, task, slot, value[:SIZE])
     ns, key = case.place.ns, case.place.thread.key
     needed = case.raw.open or (id == case.head and slot.lstrip("-").isdigit())
-    if unread or (row is None and needed):
+    if (unread and (row is None or row.digest != value[:SIZE])) or (row is None and needed):
         return Flaw("write", ns, id or None, reason, task=task or None, unread=unread)
     changes = [Change(name, value, None)]
     if row is not None:
@@ -253,41 +254,45 @@ def entry_flaw(
 ) -> Flaw | None:
     """What is wrong with an entry of an outbox that could be taken apart."""
     if isinstance(item, Put):
-        reason, right = _judged_put(item, sources, blobs, describe)
+        error, right = _judged_put(item, sources, blobs, describe)
     else:
-        reason, right = _judged_writes(item, sources, blobs)
-    if reason is None:
+        error, right = _judged_writes(item, sources, blobs)
+    if error is None:
         return None
+    reason, unread = str(error), isinstance(error, EvolutionError)
     place, task = item.place, item.rows[0].task if isinstance(item, PutWrites) else None
     repair = None
     if right is not None:
         key, found = place.thread.key, {"entry": raw}
         kept = hot_quarantined(key, "entry", place.ns, item.id, found, reason)
         repair = EntryRepair(number, raw, outgoing.repacked(raw, right), kept)
-    return Flaw("entry", place.ns, item.id, reason, repair, task=task)
+    return Flaw("entry", place.ns, item.id, reason, repair, task=task, unread=unread)
+
+
+Wrong = Unsound | EvolutionError | None
 
 
 def _judged_put(
     put: Put, sources: Sources, blobs: Blobs, describe: Describe
-) -> tuple[str | None, PutWrites | Put | None]:
+) -> tuple[Wrong, PutWrites | Put | None]:
     """What is wrong with a put, and the right one."""
-    reason = next((r for c in put.chunks if (r := chunk_reason(c, blobs)) is not None), None)
+    wrong: Wrong = next((f for c in put.chunks if (f := chunk_flaw(c, blobs)) is not None), None)
     own = {c.no: c for c in put.chunks}
     row, record = row_of(put), None
-    if reason is None:
+    if wrong is None:
         found = {no: own.get(no) or sources.chunks.get(no) for no in put.numbers}
         marks = {no: bare_chunk(c) for no, c in found.items() if c is not None}
         try:
             record = read_record(put.place, row, marks, blobs)
         except (Unsound, EvolutionError) as error:
-            reason = str(error)
+            wrong = error
     if record is not None:
         meta = describe(record)
         if not filtered_wrong(meta, put.metadata):
             return None, None
-        reason = "what filters look at is not the metadata"
-        return reason, replace(put, metadata=meta.text)
-    return reason, _right_put(put, row, sources, blobs)
+        wrong = Unsound(None, "what filters look at is not the metadata")
+        return wrong, replace(put, metadata=meta.text)
+    return wrong, _right_put(put, row, sources, blobs)
 
 
 def _right_put(put: Put, row: RecordRow, sources: Sources, blobs: Blobs) -> Put | None:
@@ -314,9 +319,9 @@ def _right_put(put: Put, row: RecordRow, sources: Sources, blobs: Blobs) -> Put 
 
 def _judged_writes(
     item: PutWrites, sources: Sources, blobs: Blobs
-) -> tuple[str | None, PutWrites | None]:
+) -> tuple[Wrong, PutWrites | None]:
     """What is wrong with writes, and the right ones."""
-    reason: str | None = None
+    wrong: Wrong = None
     rows: list[WriteRow] = []
     chunks = {c.no: c for c in item.chunks}
     for row in item.rows:
@@ -326,15 +331,15 @@ def _judged_writes(
             rows.append(row)
             continue
         except (Unsound, EvolutionError) as error:
-            reason = reason or str(error)
+            wrong = wrong or error
         right = _right_row(item.place, row, sources, blobs)
         if right is None:
-            return reason, None
+            return wrong, None
         rows.append(right)
         chunks |= {no: sources.chunks[no] for no in right.numbers if no in sources.chunks}
     used = {no for row in rows for no in row.numbers}
     left = tuple(c for no, c in chunks.items() if no in used)
-    return reason, replace(item, rows=tuple(rows), chunks=left) if reason is not None else None
+    return wrong, replace(item, rows=tuple(rows), chunks=left) if wrong is not None else None
 
 
 def _right_row(place: Place, row: WriteRow, sources: Sources, blobs: Blobs) -> WriteRow | None:

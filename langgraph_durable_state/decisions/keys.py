@@ -44,6 +44,14 @@ def decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
 
 
+def legible(data: bytes) -> str:
+    """A stored name; one that is damaged is shown as far as it can be, and fits no digest."""
+    try:
+        return decoded(data)
+    except UnicodeDecodeError:
+        return data.decode(errors="replace")
+
+
 def thread_key(tenant: str, thread_id: str) -> UUID:
     """The first 16 bytes of SHA-256 over both ids, each with its length before it."""
     parts = (encoded(tenant), encoded(thread_id))

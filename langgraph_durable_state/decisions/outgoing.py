@@ -98,6 +98,8 @@ def read_entry(data: bytes) -> Entry:
     """
     kind, token, before = data[:1], data[1 : 1 + _TOKEN], data[1 + _TOKEN : _NUMBER]
     try:
+        if not data[_NUMBER:_TIME].isdigit():
+            raise ValueError("its number is none")  # scripts take other texts for numbers
         number = int(data[_NUMBER:_TIME])
         known, *rest = ormsgpack.unpackb(data[_PREFIX:])
         if known > FORMAT:

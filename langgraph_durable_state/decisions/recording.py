@@ -45,17 +45,21 @@ def following(thread: UUID, tip: Tip, kind: str, detail: Detail) -> EventRow:
     return EventRow(tip.n + 1, tip.now, kind, text, mark)
 
 
-def broken_at(thread: UUID, rows: Iterable[EventRow], before: Tip | None = None) -> int | None:
-    """The number of the first event that is not what was written, or is missing; None if all are
-    sound that follow `before` (the first if None)."""
+def breaks(
+    thread: UUID, rows: Iterable[EventRow], before: Tip | None = None
+) -> list[tuple[int, str]]:
+    """Where a chain that follows `before` (from its first event if None) is broken: the number of
+    an event each, and what is wrong."""
+    found = []
     n, last = (before.n, before.digest) if before is not None else (0, b"")
     for row in rows:
-        n += 1
-        mark = _digest(thread, last, n, row.at, row.kind, row.detail)
-        if (row.n, row.digest) != (n, mark):
-            return n
-        last = row.digest
-    return None
+        if row.n != n + 1:
+            where = f"those before event {row.n} are missing, back to {n + 1}"
+            found.append((row.n, where if row.n > n else f"event {row.n} was never written"))
+        elif row.digest != _digest(thread, last, row.n, row.at, row.kind, row.detail):
+            found.append((row.n, f"event {row.n}, or the one before it, is not what was written"))
+        n, last = row.n, row.digest
+    return found
 
 
 def _digest(thread: UUID, before: Digest, n: int, at: int, kind: str, detail: str) -> Digest:

@@ -23,6 +23,7 @@ class Tiers(Enum):
     PARTLY = "not verified, as the policy allows"
     UNASKED = "unknown: a tier cannot be asked"
     LOST = "lost: Redis alone had it"
+    MOVED = "under a key: not the one that was put last"
 
 
 class State(Enum):
@@ -47,6 +48,7 @@ class Ancestor(Enum):
     """Whether an earlier checkpoint is sound, with all that it needs."""
 
     SOUND = "yes"
+    FOREIGN = "yes, but not for this code"
     NONE = "no"
 
 
@@ -177,6 +179,15 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         _D.REFUSE,
+        "`EvolutionError`: what can be read is older still",
+        *_KNOWN,
+        State.DAMAGED,
+        Elsewhere.BAD,
+        Asked.FALL_BACK,
+        Ancestor.FOREIGN,
+    ),
+    _rule(
+        _D.REFUSE,
         "`CorruptionError`: never an empty thread",
         *_KNOWN,
         State.DAMAGED,
@@ -193,7 +204,21 @@ RULES: tuple[Rule, ...] = (
         Asked.RAISE,
         Asked.BY_ID,
     ),
-    _rule(_D.START_FRESH, "nothing: a new thread", Tiers.COMPARED, State.NOTHING),
+    _rule(
+        _D.START_FRESH,
+        "nothing: a new thread",
+        Tiers.COMPARED,
+        State.NOTHING,
+        Asked.FALL_BACK,
+        Asked.RAISE,
+    ),
+    _rule(
+        _D.START_FRESH,
+        "nothing: there is no such checkpoint",
+        Tiers.COMPARED,
+        State.NOTHING,
+        Asked.BY_ID,
+    ),
     _rule(
         _D.REFUSE,
         "`UnavailableError`: an outage is never an empty thread",
@@ -202,6 +227,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(_D.REFUSE, "`UnavailableError`", Tiers.UNASKED),
     _rule(_D.REFUSE, "`StateLostError`", Tiers.LOST),
+    _rule(_D.REFUSE, "`HeadMovedError`", Tiers.MOVED),
 )
 
 

@@ -21,6 +21,7 @@ from .evidence import (
     Describe,
     Flaw,
     Sources,
+    chunk_flaw,
     chunk_reason,
     filtered_wrong,
     quarantined,
@@ -276,7 +277,8 @@ def _chunk_flaws(case: Case, numbers: Iterable[int], marks: Mapping[int, Chunk])
         if right is not None:
             kept = case.kept("chunk", found, reason) if found is not None else None
             repair = Repair(right, found, kept, case.ids)
-        yield case.flaw("chunk", reason, repair, no=no)
+        flaw = chunk_flaw(found, case.blobs) if found is not None else None
+        yield case.flaw("chunk", reason, repair, no=no, unread=isinstance(flaw, EvolutionError))
 
 
 def _right_chunk(
@@ -311,16 +313,17 @@ def _prove_write(case: Case, row: WriteRow) -> dict[int, Chunk] | None:
 def _write_flaws(case: Case, raw: RawWrite) -> Iterator[Flaw]:
     row, marks = _right_write(case, raw)
     if row is None:
-        reason = _write_reason(case, raw)
+        error = _write_error(case, raw)
         bad = [no for no in _unpacks_to(raw.packed) or () if _chunk_reason(case, no) is not None]
         yield from _chunk_flaws(case, bad, {})
-        yield case.flaw("write", reason, task=raw.task)
+        unread = isinstance(error, EvolutionError)
+        yield case.flaw("write", str(error), task=raw.task, unread=unread)
         return
     yield from _chunk_flaws(case, row.numbers, marks)
     right = raw_write(case.place.ns, row)
     same = (right.path, right.digest, right.blob) == (raw.path, raw.digest, raw.blob)
     if not same or _unpacks_to(raw.packed) != row.numbers:
-        reason = _write_reason(case, raw)
+        reason = str(_write_error(case, raw))
         repair = Repair(right, raw, case.kept("write", raw, reason), case.ids)
         yield case.flaw("write", reason, repair, task=raw.task)
 
@@ -346,13 +349,13 @@ def _right_write(case: Case, raw: RawWrite) -> tuple[WriteRow | None, Mapping[in
     return None, {}
 
 
-def _write_reason(case: Case, raw: RawWrite) -> str:
+def _write_error(case: Case, raw: RawWrite) -> Unsound | EvolutionError:
     try:
         row = write_row(raw)
         read_batch(case.place, row, next(_readings(case, row.numbers)), case.blobs)
     except (Unsound, EvolutionError) as error:
-        return str(error)
-    return "it is not what was made from it"
+        return error
+    return Unsound(None, "it is not what was made from it")
 
 
 def _missing_writes(case: Case, digest: Digest) -> Iterator[Flaw]:

@@ -173,6 +173,12 @@ class Serializer:
         reader._revival = reader.way = revival
         return reader
 
+    def strict(self) -> Serializer:
+        """This serializer, refusing what it cannot read whole: for what is to be stored again."""
+        reader = copy.copy(self)
+        reader.lenient = False
+        return reader
+
     def dumps(self, value: Any, where: str, *, lossy: bool = False) -> Typed:
         """`value` as bytes.
 

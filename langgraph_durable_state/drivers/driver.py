@@ -19,9 +19,11 @@ from ..protocols.copies import Copies
 from ..protocols.dual_write import DualWrite
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.migrating import Migrator
 from ..protocols.naming import Naming
 from ..protocols.recovering import Recovery
 from ..protocols.rekeying import Rekeyer
+from ..protocols.rewriting import Rewriter
 from ..protocols.scrub import Scrubber
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
@@ -67,6 +69,8 @@ class Driver:
         anchors: sign heads, and tell those that were moved.
         attestor: compares heads with what is kept outside.
         scrubber: checks what is stored, and restores it.
+        rewriter: finds threads, and rewrites them as a whole.
+        migrator: brings threads to a version of the user's state.
         rekeyer: brings threads under the current keys.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
@@ -88,23 +92,29 @@ class Driver:
         self.copies = copies = Copies(hot, shared)
         self.arbiter = Arbiter(shared, durable, outbox)
         self.anchors = anchors = Anchors(shared, durable, hot)
-        self.flusher = Settler(shared, durable, outbox, self.arbiter, anchors)
+        self.vault = vault = Vault(shared.blobs.keys, durable)
+        self.flusher = Settler(shared, durable, outbox, self.arbiter, anchors, vault)
         self.leasing = Leasing(shared, durable, outbox)
         behind = None
         if outbox is not None:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher, anchors)
         self.chronicle = Chronicle(durable)
-        self.recovery = Recovery(shared, durable, copies, self.arbiter, outbox)
-        self.teller = Teller(shared, self.recovery, self.chronicle)
-        self.vault = vault = Vault(shared.blobs.keys, durable)
-        settler, told, kept = self.flusher, (self.recovery, self.teller), (vault, anchors)
         dual = DualWrite(shared.reader, shared.outlines, shared.interrupts)
+        settler = self.flusher
         self.naming = naming = Naming(shared, durable, vault, settler, dual, pause)
-        self.engine = Engine(shared, durable, copies, self.arbiter, settler, *told, *kept, naming)
-        self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept, naming, dual)
+        tiers = (durable, copies, self.arbiter, outbox)
+        self.recovery = Recovery(shared, *tiers, anchors, naming)
+        self.teller = Teller(shared, self.recovery, self.chronicle)
+        told, kept = (self.recovery, self.teller), (vault, anchors)
         self.attestor = Attestor(shared, durable, anchors)
-        self.scrubber = Scrubber(shared, durable, outbox, vault, self.attestor)
-        self.rekeyer = Rekeyer(shared, durable, outbox, settler, vault, anchors)
+        self.scrubber = scrubber = Scrubber(shared, durable, outbox, vault, self.attestor)
+        read = (*told, *kept, scrubber, naming)
+        self.engine = Engine(shared, durable, copies, self.arbiter, settler, *read)
+        written = (durable, commits, copies, behind, settler)
+        self.writer = Writer(shared, *written, *kept, naming, dual)
+        self.rewriter = Rewriter(shared, durable, outbox, settler, *kept)
+        self.migrator = Migrator(shared, durable, settler, self.rewriter, self.chronicle)
+        self.rekeyer = Rekeyer(shared, durable, vault, self.rewriter)
         self.upkeep = Upkeep(durable, copies, settler, shared.blobs, shared.shape, *kept)
         self.close = close
         self._shared = shared

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..words import ChunkRow, Digest, Place, Put, RecordRow, Thread
+from ..words import PENDING, ChunkRow, Digest, Place, Put, RecordRow, Thread, Witnessed
 from .memory_world import Change, World, spot
 
 HOT = "hot "
@@ -60,22 +60,33 @@ class MemoryHot:
             return None
         return have[0], dict(have[1])
 
-    async def witness(self, place: Place) -> bytes:
+    async def witness(self, place: Place) -> Witnessed:
         await self._world.step(HOT + "witness")
-        return self._world.witnesses.get(spot(place), b"")
+        at = spot(place)
+        return Witnessed(self._world.witnesses.get(at, b""), self._world.drops.get(at, b""))
 
-    async def raise_witness(self, place: Place, witness: bytes, force: bool) -> None:
+    async def raise_witness(self, place: Place, witness: bytes, force: bool, drops: bytes) -> bool:
         async with Change(self._world, HOT + "raise_witness"):
+            if self._world.drops.get(spot(place), b"") != drops:
+                return False
             have = self._world.witnesses.get(spot(place), b"")
             if force or have[:16] <= witness[:16]:
                 self._world.witnesses[spot(place)] = witness
+            return True
 
-    async def drop_witnesses(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
+    async def drop_witnesses(
+        self, thread: Thread | None, namespaces: Sequence[str] | None, before: bool
+    ) -> None:
         async with Change(self._world, HOT + "drop_witnesses"):
-            for key, ns in list(self._world.witnesses):
-                of_thread = thread is None or thread.key == key
-                if of_thread and (thread is None or namespaces is None or ns in namespaces):
-                    del self._world.witnesses[key, ns]
+            if thread is None or namespaces is None:
+                every = self._world.witnesses
+                spots = [at for at in every if thread is None or at[0] == thread.key]
+            else:
+                spots = [(thread.key, ns) for ns in namespaces]
+            for at in spots:
+                self._world.witnesses.pop(at, None)
+                drops = int(self._world.drops.get(at, b"0").rstrip(b"?")) + 1
+                self._world.drops[at] = f"{drops}{PENDING if before else ''}".encode()
 
     async def drop(self, thread: Thread, namespaces: Sequence[str]) -> None:
         async with Change(self._world, HOT + "drop"):

@@ -10,8 +10,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from ..decisions import outgoing
+from ..decisions.codec import differing_slot
 from ..tiers.outbox import LEASE
-from ..tiers.postgres import differing_slot
 from ..words import (
     Answer,
     ChunkRow,
@@ -260,9 +260,9 @@ class MemoryOutbox(MemoryHotScrub):
         taken = tuple(entry for _, entry in entries[:limit])
         return Outgoing(first, taken, len(entries) - len(taken))
 
-    async def skip(self, thread: Thread) -> bytes | None:
+    async def skip(self, thread: Thread, known: bytes | None = None) -> bytes | None:
         await self._world.step(HOT + "skip")
-        return None  # what is here can be read
+        return None  # what is here is what was acknowledged
 
     async def ack(
         self,

@@ -121,7 +121,8 @@ def _entry(thread: Thread | None) -> RawThread | None:
 
 def _heads(rows: Rows) -> dict[str, RawHead]:
     marked = {ns: RawHead(ns, rows.last(ns), "", b"") for ns in rows.ahead}
-    return marked | {ns: RawHead(ns, h.seq, h.id, h.digest) for ns, h in rows.heads.items()}
+    found = {ns: RawHead(ns, h.seq, h.id, h.digest, h.seal) for ns, h in rows.heads.items()}
+    return marked | found
 
 
 def _record(stored: Checkpoint) -> RawRecord:
@@ -169,7 +170,7 @@ def _mended_head(rows: Rows, right: RawHead, found: object) -> bool:
         return False
     if _heads(rows).get(right.ns) != found:
         return False
-    rows.heads[right.ns] = Head(right.id, right.seq, right.digest)
+    rows.heads[right.ns] = Head(right.id, right.seq, right.digest, right.seal)
     return True
 
 

@@ -158,6 +158,7 @@ class World:
         threads: the durable rows.
         copies: the hot copies; clear it to lose them.
         witnesses: of durable heads, likewise.
+        drops: how often they were dropped.
         leases: their rows, by thread.
         data_keys: by id, the newest last.
         quarantine: what was found in the place of what was written, by thread.
@@ -173,6 +174,7 @@ class World:
         self.threads: defaultdict[UUID, Rows] = defaultdict(Rows)
         self.copies: dict[Spot, tuple[RecordRow, Mapping[int, ChunkRow]]] = {}
         self.witnesses: dict[Spot, bytes] = {}
+        self.drops: dict[Spot, bytes] = {}
         self.spells: dict[Spot, HotSpell] = {}
         self.hot_writes: dict[Spot, dict[tuple[str, str, int], HotWrite]] = {}
         self.outboxes: dict[UUID, list[tuple[int, Entry]]] = {}
@@ -188,7 +190,7 @@ class World:
     def lose_hot(self) -> None:
         """The hot tier forgets everything, as a server does that was killed."""
         self.copies, self.spells, self.hot_writes, self.outboxes = {}, {}, {}, {}
-        self.fences, self.flushers, self.witnesses = {}, {}, {}
+        self.fences, self.flushers, self.witnesses, self.drops = {}, {}, {}, {}
         self.server += 1
 
     def rows(self, thread: Thread) -> Rows:

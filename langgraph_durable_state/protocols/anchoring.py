@@ -22,6 +22,9 @@ from .shared import Shared
 
 logger = logging.getLogger("langgraph_durable_state")
 
+TRIES = 5
+"""A head that is removed or moved back while it is told of is looked at again; five times."""
+
 
 @dataclass(frozen=True, slots=True)
 class Current:
@@ -72,12 +75,23 @@ class Anchors:
             return None
         seen = floor if floor is not None else await self._witness(place)
         if record is None or head is None:
-            return seen
+            return await self._still(place, seen, floor)
         if seen is not None and seen.count >= record.count:
-            return None if (seen.id, seen.digest) == (head.id, head.digest) else seen
+            same = (seen.id, seen.digest) == (head.id, head.digest)
+            return None if same else await self._still(place, seen, floor)
         if head.seal and self._hot is not None:  # it lost what it had seen, or was away
             await self._note(place, heads.witness(head.id, head.digest, head.seal), force=False)
         return None
+
+    async def _still(
+        self, place: Place, seen: Signed | None, floor: Signed | None
+    ) -> Signed | None:
+        """What was seen before the head was looked at again; None if it was since forgotten: then
+        the head was removed or moved back on purpose."""
+        if seen is None or floor is None:
+            return seen
+        now = await self._witness(place)
+        return seen if now is not None and now.count >= seen.count else None
 
     async def check_listed(self, thread: Thread, ns: str | None) -> None:
         """Refuses a history, of one namespace or of all, whose newest checkpoints were cut off.
@@ -100,7 +114,8 @@ class Anchors:
         if floor is not None and not self._reaches(place, found, floor):
             # It may have been told of a put since the head was looked at.
             found = await self._durable.read(place, None, b"", -1)
-            if not self._reaches(place, found, floor):
+            behind = not self._reaches(place, found, floor)
+            if behind and await self._still(place, floor, floor) is not None:
                 id = found.head.id if found is not None else None
                 raise _moved(place, id, floor.id, f"checkpoint {floor.id} was seen as head")
         if found is None or not found.head.digest:
@@ -119,17 +134,19 @@ class Anchors:
         seen = self._signed(place, found.head)
         return seen is None or seen == floor or seen.count > floor.count
 
-    def moved(self, place: Place, record: Record | None, seen: Signed) -> HeadMovedError:
+    def moved(
+        self, place: Place, record: Record | None, seen: Signed, why: str = "", **told: str
+    ) -> HeadMovedError:
         """The error of a head that is older than what was seen."""
         found = record.id if record is not None else None
-        detail = f"checkpoint {seen.id} was seen as head, move {seen.count} of it"
-        return _moved(place, found, seen.id, detail)
+        detail = f"checkpoint {seen.id} was seen as head, move {seen.count} of it{why}"
+        return _moved(place, found, seen.id, detail, **told)
 
     async def _witness(self, place: Place) -> Signed | None:
         if self._hot is None:
             return None
         try:
-            found = await self._hot.witness(place)
+            found = (await self._hot.witness(place)).head
         except UnavailableError as error:
             logger.debug("the witness of a head was not asked: %s", error)
             return None
@@ -148,6 +165,15 @@ class Anchors:
                 place.ns,
             )
         return seen
+
+    def is_signed(self, place: Place, head: Head) -> bool:
+        """Whether a head carries what signs it."""
+        return self._signed(place, head) is not None
+
+    async def is_last(self, place: Place, head: Head) -> bool:
+        """Whether the hot tier has seen no other head after this one."""
+        seen = await self._witness(place)
+        return seen is None or (seen.id, seen.digest) == (head.id, head.digest)
 
     def _signed(self, place: Place, head: Head) -> Signed | None:
         return heads.signed(place, head.id, head.digest, head.seal, self._keys)
@@ -181,23 +207,42 @@ class Anchors:
             await self._note(place, witness, force=True)
 
     async def _note(self, place: Place, witness: bytes, force: bool) -> None:
+        """Has a head witnessed that was seen. Where one was removed or moved back lately, it is
+        looked at again first: it may be gone, and would contradict what is there. Where one is
+        about to be, none is witnessed: whoever does that may be stopped half-way."""
         assert self._hot is not None
+        drops = b""
         try:
-            await self._hot.raise_witness(place, witness, force)
-        except UnavailableError as error:
+            for _ in range(TRIES):
+                if await self._hot.raise_witness(place, witness, force, drops):
+                    return
+                seen = await self._hot.witness(place)
+                drops, witness = seen.drops, b"" if seen.pending else await self._now(place)
+                if not witness:
+                    return
+        except (UnavailableError, KeyMissingError) as error:
             logger.debug("a head was not witnessed: %s", error)
+
+    async def _now(self, place: Place) -> bytes:
+        """What is to be witnessed of the durable head; empty if there is none that is signed."""
+        found = await self._durable.read(place, None, b"", -1)
+        if found is None or self._signed(place, found.head) is None:
+            return b""
+        return heads.witness(found.head.id, found.head.digest, found.head.seal)
 
     # -- maintenance -------------------------------------------------------------------------
 
-    async def forget(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
-        """Heads of these namespaces, or all, of a thread or all are about to be moved back, or are
-        gone.
+    async def forget(
+        self, thread: Thread | None, namespaces: Sequence[str] | None, before: bool = False
+    ) -> None:
+        """Heads of these namespaces, or all, of a thread or all were moved back, or are gone. It
+        is told `before` that is done, too, since it may be stopped half-way.
 
         Raises:
             UnavailableError: if the hot tier, which would contradict that, cannot be told.
         """
         if self.signs and self._hot is not None:
-            await self._hot.drop_witnesses(thread, namespaces)
+            await self._hot.drop_witnesses(thread, namespaces, before)
 
     def seals(self, place: Place, records: Sequence[Record]) -> dict[Digest, bytes]:
         """What signs records as heads of a place, by their digests."""
@@ -216,7 +261,9 @@ class Anchors:
             await self._note(place, heads.witness(record.id, digest, seal), force=True)
 
 
-def _moved(place: Place, found: str | None, known: str | None, detail: str) -> HeadMovedError:
+def _moved(
+    place: Place, found: str | None, known: str | None, detail: str, **told: str
+) -> HeadMovedError:
     return HeadMovedError(
         thread=place.thread.id,
         namespace=place.ns,
@@ -224,4 +271,5 @@ def _moved(place: Place, found: str | None, known: str | None, detail: str) -> H
         found=found or None,
         known=known,
         detail=detail,
+        **told,
     )

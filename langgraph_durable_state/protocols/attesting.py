@@ -8,7 +8,8 @@ from typing import Any
 from ..decisions import codec, heads, keys
 from ..decisions.codec import Record, Unsound
 from ..decisions.heads import Signed
-from ..errors import UsageError
+from ..decisions.keyring import KeyNeeded
+from ..errors import KeyMissingError, UsageError
 from ..ports import Durable
 from ..words import Head, Place
 from .anchoring import Anchors
@@ -16,6 +17,12 @@ from .reading import corrupt
 from .shared import Shared
 
 VERSION = 1
+
+_DELETED = "If it was deleted on purpose, its exported heads are of no use any more."
+_REKEYED = "What it follows from cannot be told by one of before."
+_EXPORT = (
+    "If a backup was restored on purpose, or runs were deleted (delete_for_runs), export it again."
+)
 
 PAGE = 256
 """Records looked at per round trip, without their chunks."""
@@ -75,8 +82,9 @@ class Attestor:
 
         Raises:
             UsageError: if there is none, or it is not signed.
-            HeadMovedError: if it was moved by somebody without the key.
+            HeadMovedError: if it was moved by somebody without the key, or set back.
         """
+        await self.attest(place)
         found = await self.head(place)
         if found is None:
             raise UsageError(f"thread {place.thread.id!r} has no head to export")
@@ -104,14 +112,26 @@ class Attestor:
         """
         found = await self.head(place)
         if found is None:
-            raise self._anchors.moved(place, None, anchor)
+            why = ". The thread was deleted, or both tiers were set back"
+            raise self._anchors.moved(place, None, anchor, why, remedy=_DELETED)
         head, record = found
         self._anchors.check(place, head, record)
         if head.digest == anchor.digest:
             return 0
         if record.count <= anchor.count or not await self._follows(place, head, anchor):
-            raise self._anchors.moved(place, record, anchor)
+            if await self._is_rekeyed(place, anchor):
+                why = ", and was brought under another key since (rekey): export it again"
+                raise self._anchors.moved(place, record, anchor, why, remedy=_REKEYED)
+            raise self._anchors.moved(place, record, anchor, remedy=_EXPORT)
         return record.count - anchor.count
+
+    async def _is_rekeyed(self, place: Place, anchor: Signed) -> bool:
+        """Whether an anchored checkpoint is there under another key than it was exported under."""
+        there = await self._durable.read(place, anchor.id, b"", None)
+        if there is None or there.row is None:
+            return False
+        record = self._shared.reader.record(place, there.row, there.chunks)
+        return record.seal.id != anchor.key
 
     async def _follows(self, place: Place, head: Head, anchor: Signed) -> bool:
         """Whether an anchored checkpoint is there, or was pruned: not if there is a history that
@@ -149,9 +169,41 @@ class Attestor:
             found = heads.signed(place, said["checkpoint"], digest, seal, self._keys)
         except (ValueError, TypeError, KeyError, AttributeError):
             found = None
+        except KeyNeeded:
+            raise
+        except KeyMissingError as error:
+            raise KeyMissingError(
+                key=error.key, what="This exported head", remedy=" After rekey(), export it again."
+            ) from None
         if found is None:
             raise UsageError("this is no head that export_head() gave, or it was changed")
         return place, found
+
+    async def signing(self, place: Place, id: str) -> bytes:
+        """What signs a checkpoint as a head, as it is; empty without a key, or if it is gone.
+
+        Raises:
+            CorruptionError: if it is not what was written.
+        """
+        if not self._anchors.signs:
+            return b""
+        found = await self._durable.read(place, id, b"", None)
+        if found is None or found.row is None:
+            return b""
+        record = self._shared.reader.record(place, found.row, found.chunks)
+        return self._anchors.seals(place, [record]).get(found.row.digest, b"")
+
+    async def prove(self, place: Place, head: Head) -> bytes | None:
+        """What signs a head that is put right; None if Redis has seen another one last.
+
+        Raises:
+            CorruptionError: if its checkpoint is not what was written.
+        """
+        if not self._anchors.signs or self._anchors.is_signed(place, head):
+            return head.seal
+        if not await self._anchors.is_last(place, head):
+            return None
+        return await self.signing(place, head.id)
 
     async def accept(self, place: Place) -> bool:
         """Signs the head as it is, if it is what was written; whether there is one.

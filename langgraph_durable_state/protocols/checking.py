@@ -29,10 +29,12 @@ class Tally:
     copies: int = 0
     entries: int = 0
     findings: list[Finding] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
     def report(self, token: str | None) -> VerifyReport:
         counts = (self.threads, self.checkpoints, self.chunks, self.writes, self.copies)
-        return VerifyReport(*counts, self.entries, tuple(self.findings), token)
+        found = tuple(self.findings), token, tuple(self.unknown)
+        return VerifyReport(*counts, self.entries, *found)
 
 
 @dataclass
@@ -90,7 +92,7 @@ class Check:
             flaw.id,
             self.thread.key.hex,
             flaw.task,
-            flaw.no,
+            **{"event" if flaw.kind == "event" else "chunk": flaw.no},
         )
         self.tally.findings.append(found)
         if outcome in ("repaired", "lost"):

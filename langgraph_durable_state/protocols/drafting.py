@@ -247,7 +247,7 @@ def draft(
         metadata = serializer.screen.metadata(metadata)
     if run is not None and run.degraded:
         metadata[DEGRADED] = run.degraded
-    body = _body(asked.checkpoint)
+    body = body_of(asked.checkpoint)
     values = asked.checkpoint.get("channel_values") or {}
     whole = {**body, "id": asked.id, "channel_values": values}
     other = dual.form(asked.place, whole, metadata, channels, base, weaver, serializer)
@@ -317,7 +317,8 @@ def _woven(weaver: Weaver, asked: Request, before: Mapping[str, Channel]) -> tup
     return tuple(out)
 
 
-def _body(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+def body_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's own fields, without its id and its channels' values."""
     body = {k: v for k, v in checkpoint.items() if k not in ("channel_values", "id")}
     body["channel_versions"] = _plain(body.get("channel_versions"))
     seen = body.get("versions_seen") or {}

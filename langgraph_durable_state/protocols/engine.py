@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from ..decisions import arguments, keys, projection
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
+from ..decisions.evidence import answers, described
 from ..decisions.heads import Signed
 from ..decisions.matching import Chunk
 from ..decisions.recovery import Age, Decision, Tiers
@@ -38,6 +39,7 @@ from .naming import Naming
 from .reading import asked_for, corrupt, united
 from .recovering import Examined, Recovery
 from .runs import Run
+from .scrub import Scrubber
 from .settling import Settler
 from .shared import Known, Shared
 from .telling import Teller
@@ -69,6 +71,7 @@ class Engine:
         recovery, teller: find what is to be served where something is damaged, and tell of it.
         vault: finds the keys that it is read with.
         anchors: tell heads that were moved.
+        scrubber: restores what was served from the other tier.
         naming: finds namespaces under their former names.
     """
 
@@ -83,12 +86,14 @@ class Engine:
         teller: Teller,
         vault: Vault,
         anchors: Anchors,
+        scrubber: Scrubber,
         naming: Naming,
     ) -> None:
         self._shared = shared
         self._naming = naming
         self._vault = vault
         self._anchors = anchors
+        self._scrubber = scrubber
         self._reader = shared.reader
         self._durable = durable
         self._copies = copies
@@ -136,6 +141,9 @@ class Engine:
             if id is not None and await self._durable.chain(place, id, 1):
                 raise met
             return None  # it was deleted meanwhile
+        target = found.target
+        if found.rule.decision is Decision.REPAIR and target and target.tier == "postgres":
+            await self._scrubber.restore(serializer, place, target.id)
         return self._served(serializer, place, id, found, found.served)
 
     def _served(
@@ -171,7 +179,9 @@ class Engine:
         if found.rule.decision is Decision.FALL_BACK:
             run.degraded = FELL_BACK
             marks[FELL_BACK_MARK] = target.id
-        made = self._reader.tuple_of(record, served.batches, serializer, run, id is None, marks)
+        made = self._reader.tuple_of(
+            record, served.batches, serializer, run, id is None, marks, served.interrupts
+        )
         if self._recovery.sound(Tiers.COMPARED, record, made).age is Age.OLD:
             made.metadata[AGED_MARK] = True  # type: ignore[literal-required]
         return made
@@ -247,7 +257,7 @@ class Engine:
             if view.down is not None:
                 raise view.down
             # The hot head without a copy of it, or a durable one that was removed meanwhile.
-            await self._flusher.settle(place.thread)
+            lost = place.ns in await self._flusher.settle(place.thread) or lost
             most = None
         raise UnavailableError("redis", "the head kept changing while it was read")
 
@@ -347,10 +357,18 @@ class Engine:
     # -- list and history --------------------------------------------------------------------
 
     async def list(
-        self, serializer: Serializer, listing: Listing, limit: int | None
+        self,
+        serializer: Serializer,
+        config: Mapping[str, Any] | None,
+        listing: Listing,
+        limit: int | None,
     ) -> AsyncIterator[Sequence[CheckpointTuple]]:
         """Pages of tuples; nothing is held between them."""
         left = limit
+        named = None
+        if config is not None and listing.thread is not None and listing.ns:
+            named = await self._naming.place(serializer, config)
+            listing = replace(listing, ns=named.ns)
         if listing.thread is None:
             await self._flusher.settle_all()
         elif self._shared.policy.asks_hot:
@@ -363,7 +381,7 @@ class Engine:
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
             asked_page = replace(listing, limit=asked)
-            page = partial(self._settled_page, serializer, asked_page, links)
+            page = partial(self._settled_page, serializer, asked_page, links, named)
             rows, out, links = await self._vault.reading(listing.thread, page)
             if not rows:
                 return
@@ -372,17 +390,24 @@ class Engine:
             listing = replace(listing, after=(thread.key, row.ns, row.seq))
             left = None if left is None else left - len(out)
 
-    async def _settled_page(self, serializer: Serializer, listing: Listing, links: Links) -> Seen:
+    async def _settled_page(
+        self, serializer: Serializer, listing: Listing, links: Links, named: Place | None
+    ) -> Seen:
         """A page; if something of it is damaged, and the policy says so, without that."""
         try:
-            return await settled(partial(self._page, serializer, listing, links))
+            return await settled(partial(self._page, serializer, listing, links, named))
         except CorruptionError:
             if not self._shared.policy.falls_back:
                 raise
-        return await self._page(serializer, listing, links, sparing=True)
+        return await self._page(serializer, listing, links, named, sparing=True)
 
     async def _page(
-        self, serializer: Serializer, listing: Listing, links: Links, sparing: bool = False
+        self,
+        serializer: Serializer,
+        listing: Listing,
+        links: Links,
+        named: Place | None,
+        sparing: bool = False,
     ) -> Seen:
         page = await self._durable.page(listing)
         begins = listing.after is None and not listing.settled
@@ -393,10 +418,12 @@ class Engine:
         seen: list[tuple[Record, Digest, Sequence[WriteRow]]] = []
         parsed: dict[int, Chunk] = {}
         for thread, row in page.rows:
-            place = Place(thread, row.ns)
+            place = named or Place(thread, row.ns)
             found = page.writes.get((row.ns, row.id), ())
             try:
                 record = self._reader.record(place, row, page.chunks, parsed)
+                if listing.filter:
+                    self._require_match(serializer, record, listing)
                 if sparing:
                     sound, bad = self._reader.sound_batches(place, found, page.chunks)
                     batches = [batch for _, batch in sound]
@@ -418,6 +445,13 @@ class Engine:
         if self._shared.blobs.keys.signs:
             links = links.followed(seen)
         return page.rows, out, links
+
+    def _require_match(self, serializer: Serializer, record: Record, listing: Listing) -> None:
+        """Raises CorruptionError where a filter has found what it should not have."""
+        shown = described(record, serializer, self._shared.blobs.keys.clear)
+        if not answers(shown, listing.filter):
+            wrong = Unsound(None, "what filters look at is not its metadata")
+            raise corrupt(record.place, record.id, wrong)
 
     async def delta_history(
         self, serializer: Serializer, config: Mapping[str, Any], channels: Sequence[str]

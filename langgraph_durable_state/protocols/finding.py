@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from langgraph.checkpoint.base import CheckpointTuple
@@ -14,7 +15,13 @@ from ..decisions.codec import Batch, Record, Unsound
 from ..decisions.keyring import KeyNeeded
 from ..decisions.recovery import Elsewhere
 from ..decisions.serializing import Serializer
-from ..errors import CorruptionError, DurableStateError, EvolutionError, UnavailableError
+from ..errors import (
+    CorruptionError,
+    DurableStateError,
+    EvolutionError,
+    KeyMissingError,
+    UnavailableError,
+)
 from ..ports import Durable, Outbox
 from ..recovery import Damage
 from ..words import (
@@ -34,6 +41,7 @@ from ..words import (
 from . import history
 from .arbiter import View
 from .copies import Copies
+from .naming import Naming
 from .reading import corrupt, united
 from .shared import Shared
 
@@ -60,6 +68,8 @@ class Candidate:
     """As somebody sees it who looks it up by its id."""
     unstored: tuple[Digest, ...] = ()
     """Digests of writes that Postgres does not have right."""
+    interrupts: Mapping[str, str] = field(default_factory=dict)
+    """Today's ids of those that wait in its subgraphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +149,18 @@ class Finder:
     Args:
         shared, durable, copies: as of an engine.
         outbox: the hot tier's; None if there is none.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
-        self, shared: Shared, durable: Durable, copies: Copies, outbox: Outbox | None
+        self,
+        shared: Shared,
+        durable: Durable,
+        copies: Copies,
+        outbox: Outbox | None,
+        naming: Naming,
     ) -> None:
+        self._naming = naming
         self._shared = shared
         self._reader = shared.reader
         self._durable = durable
@@ -153,17 +170,26 @@ class Finder:
     def target(self, place: Place, found: Found | None, view: View | None) -> Target | None:
         hot = view.hot if view is not None else None
         if view is not None and hot is not None and view.verdict in SERVES_HOT:
-            digest = (hot.spell.head.digest if hot.spell is not None else b"") or hot.digest
-            id = hot.spell.head.id if hot.spell is not None else hot.row.id if hot.row else ""
-            record = self._copies.proven(place, hot.row, hot.chunks, digest)
+            head = _hot_head(hot)
+            record = self._copies.proven(place, hot.row, hot.chunks, head.digest)
             why = "" if record is not None else "the copy is missing or damaged"
             seq = found.head.seq + 1 if found is not None else 0
             before = (found.head.id if found is not None else None) or None, seq
-            bare = Found(Head(id, 0, digest), None, (), {}, ())
-            return Target(id, digest, "redis", record, bare, before, why)
+            bare = Found(head, None, (), {}, ())
+            return Target(head.id, head.digest, "redis", record, bare, before, why)
         if found is None or not found.head.digest:
             return None
         return self.durable_target(place, found)
+
+    def bare(self, found: Found | None, view: View | None) -> Target | None:
+        """What was asked for, where nothing of it can be read."""
+        if view is not None and view.hot is not None and view.verdict in SERVES_HOT:
+            head, tier = _hot_head(view.hot), "redis"
+        elif found is not None and found.head.digest:
+            head, tier = found.head, "postgres"
+        else:
+            return None
+        return Target(head.id, head.digest, tier, None, Found(head, None, (), {}, ()), (None, 0))
 
     def durable_target(self, place: Place, found: Found) -> Target:
         head, row = found.head, found.row
@@ -305,7 +331,7 @@ class Finder:
             {_slot(row): (row, why) for row, why in bad},
         )
 
-    def candidate(
+    async def candidate(
         self,
         serializer: Serializer,
         record: Record,
@@ -320,9 +346,20 @@ class Finder:
             EvolutionError: if this code cannot read it.
         """
         batches = tuple(batch for _, batch in writes.sound) if batches is None else tuple(batches)
-        seen = self._reader.tuple_of(record, batches, serializer, None, False)
+        ids: Mapping[str, str] = {}
+        if tier != "process":  # else there is nobody to ask
+            ids = await self._interrupts(serializer, record, batches)
+        seen = self._reader.tuple_of(record, batches, serializer, None, False, interrupts=ids)
         rows = tuple(row for row, _ in writes.sound)
-        return Candidate(record, digest, rows, batches, tier, seen, writes.unstored)
+        return Candidate(record, digest, rows, batches, tier, seen, writes.unstored, ids)
+
+    async def _interrupts(
+        self, serializer: Serializer, record: Record, batches: Sequence[Batch]
+    ) -> Mapping[str, str]:
+        try:
+            return await self._naming.interrupts(serializer, record, batches)
+        except CorruptionError:
+            return {}  # of a subgraph, which is not what is looked at
 
     # -- ancestors ---------------------------------------------------------------------------
 
@@ -360,39 +397,62 @@ class Finder:
                 return None
             listing = replace(listing, after=(place.thread.key, place.ns, page.rows[-1][1].seq))
 
-    async def sound(
+    async def proven(
         self, serializer: Serializer, place: Place, target: Target
-    ) -> tuple[Candidate, tuple[Damage, ...]]:
-        """A checkpoint as it can be served, and damaged writes that it has to do without.
+    ) -> tuple[Record, Writes]:
+        """A checkpoint that is as it was written, with all that it needs, whether or not this code
+        can decode it; and its sound writes.
 
         Raises:
-            CorruptionError, EvolutionError: if it or what its DeltaChannels replay cannot be read.
+            CorruptionError: if it, or what its DeltaChannels replay, is not.
+            EvolutionError: if this code cannot tell.
         """
         if target.record is None:
             raise target.foreign or corrupt(place, target.id, Unsound(target.channel, target.why))
         writes = await self.writes(place, target, None)
-        made = self.candidate(serializer, target.record, target.digest, writes, target.tier)
-        await self.replayable(serializer, place, made)
-        return made, writes.damage
+        try:
+            await self.replayable(serializer, place, target.record)
+        except KeyMissingError:
+            raise
+        except EvolutionError:
+            pass  # its digests were right
+        return target.record, writes
 
-    async def replayable(self, serializer: Serializer, place: Place, made: Candidate) -> None:
+    async def replayable(self, serializer: Serializer, place: Place, record: Record) -> None:
         """Reads what the DeltaChannels of a checkpoint are made from.
 
         Raises:
             CorruptionError, EvolutionError: if that cannot be read.
         """
-        channels = replayed(made.seen)
+        channels = self._replayed(serializer, record)
         if channels:
             blobs = self._shared.blobs
-            args = (self._durable, self._reader, blobs, serializer, place, made.record.id)
+            args = (self._durable, self._reader, blobs, serializer, place, record.id)
             await history.replay(*args, sorted(channels))
 
+    def _replayed(self, serializer: Serializer, record: Record) -> set[str]:
+        """The channels of a checkpoint that are made from its ancestors, as they are called
+        today."""
+        shape = self._reader.shape
+        record = record.known_to(shape.version)
+        shape.check(record.place, record.id, record.schema_version)
+        body, metadata = (
+            self._reader.decoded(
+                record, serializer, None, partial(serializer.loads, typed.tag, typed.data)
+            )
+            for typed in (record.body, record.metadata)
+        )
+        versions = body.get("channel_versions") or {}
+        names = retention.replayed_channels(metadata, versions, record.by_name())
+        version = record.schema_version
+        today = (shape.name_today(record.place, name, version) for name in names)
+        return {name for name in today if name is not None}
 
-def replayed(seen: CheckpointTuple) -> set[str]:
-    """The channels of a checkpoint that are made from its ancestors."""
-    versions = seen.checkpoint.get("channel_versions") or {}
-    stored = seen.checkpoint["channel_values"]
-    return retention.replayed_channels(dict(seen.metadata), versions, stored)
+
+def _hot_head(hot: HotFound) -> Head:
+    if hot.spell is None:
+        return Head(hot.row.id if hot.row else "", 0, hot.digest)
+    return Head(hot.spell.head.id, 0, hot.spell.head.digest or hot.digest)
 
 
 def _slot(row: WriteRow) -> Slot:

@@ -13,8 +13,10 @@ from functools import partial
 from itertools import takewhile
 
 from ..decisions import keys, outgoing
+from ..decisions.codec import Unsound
+from ..decisions.matching import Chunk
 from ..decisions.outgoing import NEVER
-from ..errors import DurableStateError, UnavailableError
+from ..errors import CorruptionError, DurableStateError, UnavailableError
 from ..ports import Durable, Outbox
 from ..words import (
     Advance,
@@ -34,7 +36,9 @@ from ..words import (
     Won,
 )
 from .anchoring import Anchors
+from .customs import Customs
 from .shared import Shared
+from .vault import Vault
 
 BATCH = 256
 """Entries of one thread that are taken at once."""
@@ -56,6 +60,8 @@ class Taken:
         at: how many of them are done.
         flushed: digests of the heads among those, by namespace and token.
         dead: places and tokens of spells that have lost.
+        known: chunks that are durable, for what refers to them to be proven.
+        bad: whether the entry behind the last of them is not what was acknowledged.
     """
 
     thread: Thread
@@ -65,6 +71,8 @@ class Taken:
         default_factory=lambda: defaultdict(list)
     )
     dead: set[tuple[Place, bytes]] = field(default_factory=set)
+    known: dict[int, Chunk] = field(default_factory=dict)
+    bad: bool = False
 
     def wave(self) -> Sequence[Entry]:
         """The entries that may go together next: at most one put per head, and each row of writes
@@ -79,6 +87,10 @@ class Taken:
                 return rest[:i]
             seen.update(names)
         return rest
+
+    def stop(self) -> None:
+        """The next entry is not what was acknowledged."""
+        self.out, self.bad = replace(self.out, entries=self.out.entries[: self.at]), True
 
     def done(self, entry: Entry, advanced: bool) -> None:
         """An entry is stored, and has advanced the durable head if it did the hot one."""
@@ -107,12 +119,19 @@ class Flusher:
         durable: where to.
         outbox: where from; None if there is no hot tier.
         anchors: have the heads witnessed that it moves.
+        vault: has the keys by which entries are proven.
     """
 
     def __init__(
-        self, shared: Shared, durable: Durable, outbox: Outbox | None, anchors: Anchors
+        self,
+        shared: Shared,
+        durable: Durable,
+        outbox: Outbox | None,
+        anchors: Anchors,
+        vault: Vault,
     ) -> None:
         self._anchors = anchors
+        self._customs = Customs(shared, durable, vault)
         self._shared = shared
         self._durable = durable
         self._hot = outbox
@@ -134,7 +153,7 @@ class Flusher:
             UnavailableError: if either tier cannot be reached.
         """
         found = False
-        while (out := await self._outbox.take(thread, b"", BATCH)) is not None and out.entries:
+        while (out := await self._take(thread, b"")) is not None and out.entries:
             found, taken = True, Taken(thread, out)
             await self._store([taken])
             if not await self._ack(taken, b""):
@@ -159,7 +178,7 @@ class Flusher:
         down: UnavailableError | None = None
         for thread in threads:
             try:
-                out = await self._outbox.take(thread, self._holder, BATCH)
+                out = await self._take(thread, self._holder)
             except UnavailableError as error:
                 down = error
                 more.append(thread)
@@ -202,12 +221,33 @@ class Flusher:
             named = thread if thread.id else replace(thread, id=thread.key.hex)
             self._shared.events.emit("flush_failed", str(error), place=Place(named, ""))
 
+    async def _take(self, thread: Thread, holder: bytes) -> Outgoing | None:
+        stuck = False
+        while True:
+            try:
+                return await self._outbox.take(thread, holder, BATCH)
+            except CorruptionError:
+                if stuck:
+                    raise  # it is not for an entry
+                stuck = not await self._clear(thread)
+
+    async def _clear(self, thread: Thread) -> bool:
+        async def prove(entry: Entry) -> None:
+            await self._customs.proven(thread, await self._fitting(entry, None), {})
+
+        return await self._customs.clear(self._outbox, thread, prove)
+
     async def _ack(self, taken: Taken, holder: bytes) -> int:
-        out = taken.out
-        last = out.entries[-1].number
-        return await self._outbox.ack(
-            taken.thread, holder, out.first, len(out.entries), last, taken.flushed
-        )
+        out, left = taken.out, 1
+        if out.entries:
+            last = out.entries[-1].number
+            left = await self._outbox.ack(
+                taken.thread, holder, out.first, len(out.entries), last, taken.flushed
+            )
+        if taken.bad:
+            await self._clear(taken.thread)
+            return 1
+        return left
 
     async def _store(self, taken: Sequence[Taken]) -> None:
         """Commits in waves: of each thread what may go together, of all threads at once."""
@@ -217,12 +257,40 @@ class Flusher:
             marks = await self._durable.progress(list(places))
             batch: list[tuple[Taken, Entry]] = []
             for one in left:
-                fit = takewhile(partial(_is_marked, marks), waves[one.thread])
+                wave = await self._proven(one, waves[one.thread], marks)
+                fit = takewhile(partial(_is_marked, marks), wave)
                 ready = [(one, entry) for entry in fit]
                 batch += ready
-                if not ready:
-                    await self._store_stray(one, waves[one.thread][0], marks)
+                if wave and not ready:
+                    await self._store_stray(one, wave[0], marks)
             await self._store_marked(batch, marks)
+
+    async def _proven(self, one: Taken, wave: Sequence[Entry], marks: Marks) -> Sequence[Entry]:
+        """The entries of a wave as they are to be stored, up to one that is not what was
+        acknowledged; those that another flusher has stored already as they are."""
+        good: list[Entry] = []
+        for entry in wave:
+            mark = marks.get(entry.item.place)
+            if mark is not None and _is_marked(marks, entry) and entry.number <= mark.flushed:
+                good.append(entry)
+                continue
+            item = await self._fitting(entry, mark)
+            try:
+                right = await self._customs.proven(one.thread, item, one.known)
+            except Unsound:
+                if not good:
+                    one.stop()
+                break
+            if right is not item:
+                self._shared.events.emit(
+                    "repaired",
+                    "what no digest covers of an entry of the outbox",
+                    tier="redis",
+                    place=item.place,
+                    checkpoint=item.id,
+                )
+            good.append(replace(entry, item=right))
+        return good
 
     async def _store_marked(self, batch: Sequence[tuple[Taken, Entry]], marks: Marks) -> None:
         """Commits entries of spells that the durable heads are marked with, those that another

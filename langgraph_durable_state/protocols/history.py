@@ -24,6 +24,9 @@ from .shaping import Shape
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
     from langgraph.checkpoint.base import DeltaChannelHistory
 
+Told = tuple[int, str, str, str, Channel]
+"""One write, as `by_version` tells it."""
+
 FIRST_PAGE = 64
 GROWTH = 8
 
@@ -238,8 +241,10 @@ def _on_branch(
     found: dict[str, list[tuple[str, str, Any]]] = {}
     ours = reader.shape.version
     batches = known(reader.batches(place, chosen, page.chunks), ours)
-    for version, _, task, stored, write in by_version(batches):
-        reader.shape.check(place, record.id, version)
+    for batch in batches:
+        reader.shape.check(place, record.id, batch.schema_version)
+    told = _as_taken_up(reader.shape, place, child, by_version(batches))
+    for version, _, task, stored, write in told:
         named = (n for n in channels if reader.shape.name_of(place, n, version) == stored)
         name = next(named, None)
         if name is None:
@@ -248,6 +253,12 @@ def _on_branch(
         value = reader.shape.value(place, name, value, version)
         found.setdefault(name, []).append((task, name, value))
     return found
+
+
+def _as_taken_up(shape: Shape, place: Place, child: Record, told: Iterable[Told]) -> list[Told]:
+    """Writes of several versions in the order in which the child's code took them up."""
+    to = child.known_to(shape.version).schema_version
+    return sorted(told, key=lambda each: (shape.order(place, each[1], each[0], to), each[2]))
 
 
 def _require(place: Place, record: Record, consumed: Sequence[Digest], stored: set[Digest]) -> None:

@@ -68,8 +68,16 @@ class Naming:
         """Whether a config's namespace is certainly stored under the name that it has there."""
         return not self._shape.renames or not config["configurable"].get("checkpoint_ns")
 
-    async def place(self, serializer: Serializer, config: Mapping[str, Any]) -> Place:
+    async def place(
+        self, serializer: Serializer, config: Mapping[str, Any], known: bool = False
+    ) -> Place:
         """The place that a config names.
+
+        Args:
+            serializer: reads the checkpoints around it.
+            config: LangGraph's.
+            known: whether it is enough where it was when it was last read: who writes has read it,
+                and is told if it was moved since.
 
         Raises:
             UsageError: if it names none.
@@ -78,6 +86,8 @@ class Naming:
         place = keys.place_of(config)
         if self.is_plain(config):
             return place
+        if known and (found := self._known.get(place)) is not None:
+            return found
         named = partial(self._stored, serializer, place, config)
         return await self._vault.reading(place.thread, named)
 
@@ -86,8 +96,6 @@ class Naming:
     ) -> Place:
         if NS_END not in place.ns:
             return await self._kept(place)
-        if (known := self._known.get(place)) is not None:
-            return known
         found = await self._sought(serializer, place, config)
         if found is not None:
             self._known.put(place, found)
@@ -97,17 +105,17 @@ class Naming:
         self, serializer: Serializer, place: Place, config: Mapping[str, Any]
     ) -> Place | None:
         """Where a subgraph of a task is stored, or is to be; None if nothing tells."""
-        around = _around(place.ns)
-        if around is None or await self._is_there(place):
+        outside = around_of(place.ns)
+        if outside is None or await self._is_there(place):
             return place
-        outer = await self.place(serializer, _at(config, around))
+        outer = await self.place(serializer, _at(config, outside), known=True)
         ids = config["configurable"].get("checkpoint_map") or {}
-        id = ids.get(around)
+        id = ids.get(outside)
         found = await self._found(outer, id)
         parent = self._oldest(found[0], serializer) if found is not None else None
         if parent is not None and parent.version < self._shape.version:
             for ns in await self._durable.heads(place.thread):
-                if _around(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
+                if around_of(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
                     return replace(place, ns=ns, alias=place.ns)
         other = found[0].other if found is not None else None
         older = self._shape.beside if other is None else other.schema_version
@@ -166,7 +174,7 @@ class Naming:
     async def _kept(self, place: Place) -> Place:
         """Of a subgraph that keeps its state from run to run: no task's id is in its name."""
         former = self._shape.former(path_of(place.ns))
-        names = [_renamed(place.ns, path) for path in former]
+        names = [renamed(place.ns, path) for path in former]
         if await self._is_there(place):
             return place
         for ns in names:
@@ -174,7 +182,7 @@ class Naming:
             if await self._is_there(found):
                 return found
         if self._shape.beside is not None:
-            ns = _renamed(place.ns, self._shape.path(place, self._shape.beside))
+            ns = renamed(place.ns, self._shape.path(place, self._shape.beside))
             return place if ns == place.ns else replace(place, ns=ns, alias=place.ns)
         return place
 
@@ -229,7 +237,7 @@ class Naming:
         parent = self._oldest(record, serializer)
         out: dict[str, str] = {}
         for ns in await self._durable.heads(outer.thread):
-            named = self._named(parent, outer, ns) if _around(ns) == outer.ns else None
+            named = self._named(parent, outer, ns) if around_of(ns) == outer.ns else None
             if named is None:
                 continue
             place = Place(outer.thread, ns, named)
@@ -241,7 +249,7 @@ class Naming:
         return out
 
 
-def _around(ns: str) -> str | None:
+def around_of(ns: str) -> str | None:
     """The namespace around another; None for the outermost. A part that is a number alone is of
     the same task as the one before it."""
     parts = ns.split(NS_SEP) if ns else []
@@ -250,7 +258,7 @@ def _around(ns: str) -> str | None:
     return NS_SEP.join(parts[:-1]) if parts else None
 
 
-def _renamed(ns: str, path: str) -> str:
+def renamed(ns: str, path: str) -> str:
     """A namespace of names alone under other ones; its numbers stay."""
     names = iter(path.split("/"))
     return NS_SEP.join(part if part.isdigit() else next(names) for part in ns.split(NS_SEP))

@@ -329,11 +329,14 @@ def united(durable: Iterable[WriteRow], hot: Iterable[WriteRow]) -> tuple[WriteR
 
 def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channel]]:
     """The writes that a resumed run sees: (path, task, channel, value), in LangGraph's order."""
-    return in_order(_chosen(batches))
+    return in_order(chosen_batches(batches))
 
 
-def _chosen(batches: Iterable[Batch]) -> list[Batch]:
-    """Of a task's ordinary batches the first; of the null task's, the longest."""
+def chosen_batches(batches: Iterable[Batch]) -> list[Batch]:
+    """The batches that a resumed run sees, all of one version.
+
+    Of a task's ordinary batches the first counts; of the null task's, the longest.
+    """
     chosen: dict[tuple[str, int], Batch] = {}
     for batch in sorted(batches, key=lambda b: b.slot):
         key = (batch.task, min(batch.slot, 0))
@@ -347,7 +350,7 @@ def _chosen(batches: Iterable[Batch]) -> list[Batch]:
 def known(batches: Iterable[Batch], version: int) -> list[Batch]:
     """The batches that count, as code of a version reads them; last what was written while the
     state was stored in two versions, which is over where a task has others."""
-    counting = sorted(_chosen(batches), key=lambda batch: batch.other is not None)
+    counting = sorted(chosen_batches(batches), key=lambda batch: batch.other is not None)
     return [batch.known_to(version) for batch in counting]
 
 

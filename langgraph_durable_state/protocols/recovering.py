@@ -14,6 +14,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from ..decisions import findings, recovery
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
+from ..decisions.heads import Signed
 from ..decisions.keyring import KeyNeeded
 from ..decisions.recovery import (
     Age,
@@ -36,9 +37,12 @@ from ..errors import (
 from ..ports import Durable, Outbox
 from ..recovery import Damage
 from ..words import Found, Head, Place, Spell
+from .anchoring import Anchors
 from .arbiter import Arbiter, View
 from .copies import Copies
+from .disputes import Dispute, dispute
 from .finding import SERVES_HOT, Candidate, Finder, Target, Writes, detail_of
+from .naming import Naming
 from .reading import corrupt
 from .shaping import newer
 from .shared import Shared
@@ -53,6 +57,9 @@ class Examined:
         target: what was asked for; None if there is nothing, or nobody knows.
         served: what the decision lets be served.
         ancestor: the newest earlier one that is sound, if somebody looked for it.
+        barrier: why this code cannot read that one; nothing older is put in its place.
+        last: the newest one that is sound by its digests, with all that it needs, whether or not
+            this code can read it; None if it is what is served.
         view: what the tiers said of the head; None if a checkpoint was asked for by its id.
         error: what a refusal raises.
         given_up: the spell that has to be given up first, since what Redis alone held in it cannot
@@ -64,6 +71,8 @@ class Examined:
     target: Target | None = None
     served: Candidate | None = None
     ancestor: Candidate | None = None
+    barrier: EvolutionError | None = None
+    last: Head | None = None
     view: View | None = None
     error: DurableStateError | None = None
     given_up: Spell | None = None
@@ -82,6 +91,8 @@ class Recovery:
     Args:
         shared, durable, copies, arbiter: as of an engine.
         outbox: the hot tier's; None if there is none.
+        anchors: tell heads that were moved.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
@@ -91,12 +102,15 @@ class Recovery:
         copies: Copies,
         arbiter: Arbiter,
         outbox: Outbox | None,
+        anchors: Anchors,
+        naming: Naming,
     ) -> None:
         self._shared = shared
         self._policy = shared.policy
         self._durable = durable
         self._arbiter = arbiter
-        self._finder = Finder(shared, durable, copies, outbox)
+        self._anchors = anchors
+        self._finder = Finder(shared, durable, copies, outbox, naming)
 
     async def examine(
         self, serializer: Serializer, place: Place, id: str | None, thorough: bool = True
@@ -117,7 +131,49 @@ class Recovery:
         except UnavailableError as down:
             return Examined(Evidence(Tiers.UNASKED), error=down)
 
+    async def unkeyed(self, place: Place, id: str | None, error: DurableStateError) -> Examined:
+        """What a read is given, where a key that it needs is not there, or is damaged itself."""
+        view = await self._arbiter.look(place) if id is None else None
+        found = view.found if view is not None else await self._durable.read(place, id, b"", -1)
+        tiers = self._tiers(view) if view is not None else Tiers.COMPARED
+        state = State.FOREIGN if isinstance(error, EvolutionError) else State.DAMAGED
+        evidence = Evidence(tiers, state, asked=Asked.RAISE if id is None else Asked.BY_ID)
+        return Examined(evidence, self._finder.bare(found, view), view=view, error=error)
+
     async def _head(self, serializer: Serializer, place: Place, thorough: bool) -> Examined:
+        made = await self._found_head(serializer, place, thorough)
+        against = await self._dispute(place, made, None)
+        if against is None:
+            return made
+        # The witness may have been told of a put since the head was looked at.
+        made = await self._found_head(serializer, place, thorough)
+        against = await self._dispute(place, made, against.known)
+        if against is None:
+            return made
+        known, last = against.known, None
+        found = await self._durable.read(place, known.id, b"", None) if known else None
+        if found is not None and known is not None and found.head.digest == known.digest:
+            there = self._finder.durable_target(place, found)
+            last = await self._proven(serializer, place, there)
+        moved = replace(made, evidence=Evidence(Tiers.MOVED), served=None, error=against.error)
+        return replace(moved, ancestor=None, skipped=(), last=last)
+
+    async def _dispute(self, place: Place, made: Examined, floor: Signed | None) -> Dispute | None:
+        """What speaks against a head that was found, if it is what a read looks at."""
+        if not self._anchors.signs or made.given_up is not None:
+            return None
+        target, served, record = made.target, made.served, None
+        if target is not None:
+            record = target.record
+            if record is None and served is not None and served.digest == target.digest:
+                record = served.record
+            if record is None or target.found.lost or (served and served.tier == "process"):
+                return None
+        elif made.rule.decision is not Decision.START_FRESH:
+            return None
+        return await dispute(self._anchors, place, target, record, floor)
+
+    async def _found_head(self, serializer: Serializer, place: Place, thorough: bool) -> Examined:
         view = await self._arbiter.look(place)
         tiers = self._tiers(view)
         if tiers in (Tiers.UNASKED, Tiers.LOST):
@@ -127,7 +183,9 @@ class Recovery:
         if seen is not None:
             record, batches, digest = seen
             writes = Writes(())
-            last = self._finder.candidate(serializer, record, digest, writes, "process", batches)
+            last = await self._finder.candidate(
+                serializer, record, digest, writes, "process", batches
+            )
             return self.as_served(place, view, self.sound(tiers, record, last.seen), last)
         made = await self._decided(serializer, place, view.found, view, thorough)
         if thorough and view.spell is not None:
@@ -156,7 +214,7 @@ class Recovery:
         target = self._finder.target(place, found, view)
         if target is None:
             down = view.down if view is not None else None
-            return Examined(Evidence(tiers), view=view, error=down)
+            return Examined(Evidence(tiers, asked=self._asked(view)), view=view, error=down)
         evidence = Evidence(tiers, asked=self._asked(view))
         try:
             return await self._weighed(serializer, place, target, view, evidence, thorough)
@@ -165,7 +223,18 @@ class Recovery:
         except EvolutionError as error:
             evidence = replace(evidence, state=State.FOREIGN)
             made = Examined(evidence, target, view=view, error=error)
-            return await self._with_ancestor(serializer, place, made) if thorough else made
+            last = await self._proven(serializer, place, target) if thorough else None
+            return replace(made, last=last)
+
+    async def _proven(self, serializer: Serializer, place: Place, target: Target) -> Head | None:
+        """A checkpoint, if it is sound by its digests, with all that it needs."""
+        try:
+            await self._finder.proven(serializer, place, target)
+        except KeyNeeded:
+            raise
+        except (CorruptionError, EvolutionError):
+            return None
+        return _head(target)
 
     def _asked(self, view: View | None) -> Asked:
         if view is None:
@@ -205,11 +274,15 @@ class Recovery:
             evidence = self.sound(evidence.tiers, record, None)
         if recovery.decide(evidence).decision is Decision.REFUSE:
             error = self._refusal(place, target, evidence, tuple(damage))
-            return Examined(evidence, target, view=view, error=error, damage=tuple(damage))
-        served = self._finder.candidate(serializer, record, target.digest, writes, tier)
+            last = _head(target)
+            return Examined(
+                evidence, target, last=last, view=view, error=error, damage=tuple(damage)
+            )
+        served = await self._finder.candidate(serializer, record, target.digest, writes, tier)
         if evidence.state is State.SOUND:
             evidence = self.sound(evidence.tiers, record, served.seen)
-        return Examined(evidence, target, served, view=view, damage=tuple(damage))
+        last = _head(target)
+        return Examined(evidence, target, served, last=last, view=view, damage=tuple(damage))
 
     async def _given_up(
         self,
@@ -246,7 +319,7 @@ class Recovery:
         tier = served.tier or ("redis" if view.verdict in SERVES_HOT else "postgres")
         bare = Found(Head(served.record.id, 0, served.digest), None, (), {}, ())
         target = Target(served.record.id, served.digest, tier, served.record, bare, (None, 0))
-        return Examined(evidence, target, replace(served, tier=tier), view=view)
+        return Examined(evidence, target, replace(served, tier=tier), last=_head(target), view=view)
 
     async def _without_it(
         self,
@@ -261,11 +334,15 @@ class Recovery:
         wanted = evidence.asked is Asked.FALL_BACK and evidence.elsewhere is Elsewhere.BAD
         if wanted or thorough:
             made = await self._with_ancestor(serializer, place, made)
-        if made.ancestor is not None:
+        if made.barrier is not None:
+            evidence = replace(evidence, ancestor=Ancestor.FOREIGN)
+        elif made.ancestor is not None:
             evidence = replace(evidence, ancestor=Ancestor.SOUND)
         made = replace(made, evidence=evidence)
         if made.rule.decision is Decision.FALL_BACK:
             return replace(made, served=made.ancestor)
+        if wanted and made.barrier is not None:
+            return replace(made, error=made.barrier)
         return replace(made, error=self._refusal(place, target, evidence, made.damage))
 
     def _refusal(
@@ -288,28 +365,31 @@ class Recovery:
         self, serializer: Serializer, place: Place, made: Examined
     ) -> Examined:
         """The newest earlier checkpoint that is sound, with all that it needs, and why those that
-        are newer are not."""
+        are newer are not. What this code cannot read is not damaged, and ends the search."""
         assert made.target is not None
         reason = made.target.why or "this code cannot read it"
         skipped = [] if made.target.found.lost else [(made.target.id, reason)]
         damage = list(made.damage)
         async for target in self._finder.before(place, made.target):
+            last: Head | None = None
             try:
-                found = await self._finder.sound(serializer, place, target)
+                record, writes = await self._finder.proven(serializer, place, target)
+                last, damage = _head(target), [*damage, *writes.damage]
+                candidate = await self._finder.candidate(
+                    serializer, record, target.digest, writes, target.tier
+                )
             except KeyNeeded:
                 raise
-            except (CorruptionError, EvolutionError) as error:
+            except EvolutionError as error:
+                made = replace(made, barrier=error, last=last)
+                break
+            except CorruptionError as error:
                 skipped.append((target.id, detail_of(error)))
-                if target.record is None and target.foreign is None:
+                if target.record is None:
                     damage.append(target.damage)
                 continue
-            candidate, spoilt = found
-            return replace(
-                made,
-                ancestor=candidate,
-                skipped=tuple(skipped),
-                damage=(*damage, *spoilt),
-            )
+            made = replace(made, ancestor=candidate, last=last)
+            break
         return replace(made, skipped=tuple(skipped), damage=tuple(damage))
 
     async def without_replay(
@@ -321,10 +401,9 @@ class Recovery:
         target = replace(
             made.target, why=f"its DeltaChannels cannot be replayed: {detail_of(error)}"
         )
-        return replace(
-            await self._with_ancestor(serializer, place, replace(made, target=target)),
-            target=made.target,
-        )
+        without = replace(made, target=target, last=None)
+        found = await self._with_ancestor(serializer, place, without)
+        return replace(found, target=made.target)
 
     async def replayable(self, serializer: Serializer, place: Place, made: Candidate) -> None:
         """Reads what the DeltaChannels of a checkpoint are made from.
@@ -332,4 +411,8 @@ class Recovery:
         Raises:
             CorruptionError, EvolutionError: if that cannot be read.
         """
-        await self._finder.replayable(serializer, place, made)
+        await self._finder.replayable(serializer, place, made.record)
+
+
+def _head(target: Target) -> Head:
+    return Head(target.id, 0, target.digest)

@@ -82,6 +82,15 @@ class Run:
             run = run.leader
         return run
 
+    def joins(self, leader: Run) -> None:
+        """This run turned out to be part of another; so did what it has written."""
+        self.leader = leader
+        for id, against in self.writes.items():
+            whole = leader.against(id)
+            whole.made.update(against.made)
+            whole.known.update(against.known)
+            whole.flying.update(against.flying)
+
     def advanced(self, record: Record, digest: Digest) -> None:
         """The head is at `record` now, put by this run."""
         if record.parent is not None:
@@ -175,7 +184,7 @@ def run_of_versions(versions: Mapping[str, Any]) -> Run | None:
     chosen = bound[0] if bound else next(iter(runs))
     for run in runs:
         if run is not chosen and run.place is None:
-            run.leader = chosen
+            run.joins(chosen)
     return chosen
 
 
@@ -232,7 +241,7 @@ def stance(
         return _on_head(run)
     if loaded is not None:
         # The loaded checkpoint carried no versions, so the run began at get_next_version(None).
-        run.leader = loaded
+        run.joins(loaded)
         return Stance(loaded, Claim.ANY) if loaded.addressed else _on_head(loaded)
     if place.ns:
         return Stance(run, Claim.ANY)  # a subgraph legitimately starts again on replay

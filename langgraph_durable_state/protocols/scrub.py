@@ -7,19 +7,26 @@ replaced only where it is still as it was found.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
 from ..asfound import RawThread
-from ..decisions import anchors, keys
+from ..decisions import anchors, keys, recording
 from ..decisions.evidence import Flaw, Sources
 from ..decisions.serializing import Serializer
-from ..errors import CorruptionError, EvolutionError, HeadMovedError, UsageError
+from ..errors import (
+    CorruptionError,
+    DurableStateError,
+    EvolutionError,
+    HeadMovedError,
+    UsageError,
+)
 from ..ports import Durable, Outbox
 from ..verification import Progress, VerifyProgress, VerifyReport
-from ..words import Thread
+from ..words import Head, Place, Thread, Tip
 from .attesting import Attestor
 from .checking import Check, Tally
 from .hotscrubbing import HotScrub
@@ -27,8 +34,13 @@ from .scrubbing import DurableScrub
 from .shared import Shared
 from .vault import Vault
 
+logger = logging.getLogger("langgraph_durable_state")
+
 KEYS = 100
 """Threads whose keys are read at once."""
+
+EVENTS = 500
+"""Of a thread, read at once."""
 
 _ALL = 2**128
 
@@ -84,7 +96,7 @@ class Scrubber:
         """
         tally, token = Tally(), asked.after
         async for thread, share in self._threads(asked):
-            await self._scrub(
+            there = await self._scrub(
                 Check(
                     self.shared,
                     self.durable,
@@ -96,24 +108,44 @@ class Scrubber:
                 )
             )
             token = thread.key
-            tally.threads += 1
+            if asked.threads is not None and not there:
+                tally.unknown.append(thread.id)
+            else:
+                tally.threads += 1
             if progress is not None:
                 progress(VerifyProgress(tally.threads, share, len(tally.findings), token.hex))
         return tally.report(token.hex if token is not None else None)
 
-    async def _scrub(self, check: Check) -> None:
+    async def restore(self, serializer: Serializer, place: Place, id: str) -> None:
+        """Restores a head that was served from the other tier, if that can be done: as soon as the
+        thread moves on, the other tier has it no more."""
+        check = Check(
+            self.shared, self.durable, self.outbox, serializer, True, Tally(), place.thread
+        )
+        hot = HotScrub(check, self.outbox) if self.outbox is not None else None
+        rows = DurableScrub(check, hot.sources if hot is not None else _no_sources, self._prove)
+        try:
+            await self.vault.gather(place.thread)
+            await rows.restore((place.ns, id))
+        except DurableStateError as error:
+            logger.warning("checkpoint %s of %r was not restored: %s", id, place.thread.id, error)
+
+    async def _scrub(self, check: Check) -> bool:
+        """Checks a thread; whether there is anything of it."""
         await self.vault.gather(check.thread)
+        await check_events(check)
         hot = HotScrub(check, self.outbox) if self.outbox is not None else None
         known = RawThread(keys.encoded(check.thread.tenant), keys.encoded(check.thread.id))
         names = known if check.named else None
         if names is None and hot is not None:
             names = await hot.names()
-        rows = DurableScrub(check, hot.sources if hot is not None else _no_sources)
+        sources = hot.sources if hot is not None else _no_sources
+        rows = DurableScrub(check, sources, self._prove)
         there = await rows.begin(names)
         if not check.named:  # digests cover the names: only what cannot be read can be told
             if hot is not None:
                 await hot.scrub_entries()
-            return
+            return True
         if there:
             await rows.scan()
         if hot is not None:
@@ -125,6 +157,14 @@ class Scrubber:
                 await self._attest(check, ns)
         if hot is not None:
             await hot.settle(rows.heads)
+        return there or bool(hot is not None and hot.namespaces)
+
+    async def _prove(self, place: Place, head: Head) -> bytes | None:
+        try:
+            prove = partial(self.attestor.prove, place, head)
+            return await self.vault.reading(place.thread, prove)
+        except (CorruptionError, EvolutionError):
+            return None
 
     async def _attest(self, check: Check, ns: str) -> None:
         """Whether a head that is what was written is the one that was put last, as far as a key
@@ -162,6 +202,26 @@ class Scrubber:
             if last is None:
                 return
             after = last
+
+
+async def check_events(check: Check) -> None:
+    """Checks a thread's chain of events. It is read again where it is broken: the thread may have
+    been deleted meanwhile, and begun anew."""
+    found = await _breaks(check)
+    again = set(await _breaks(check)) if found else set()
+    for n, reason in found:
+        if (n, reason) in again:
+            check.tell("postgres", Flaw("event", "", None, reason, no=n))
+
+
+async def _breaks(check: Check) -> list[tuple[int, str]]:
+    thread, found, after = check.thread, list[tuple[int, str]](), -(2**63)
+    before = Tip(0, b"", 0)
+    while rows := await check.durable.events(thread, after, EVENTS):
+        found += recording.breaks(thread.key, rows, before)
+        after = rows[-1].n
+        before = Tip(after, rows[-1].digest, rows[-1].at)
+    return found
 
 
 def _named(key: UUID, entry: RawThread | None) -> Thread:

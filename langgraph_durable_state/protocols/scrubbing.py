@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..asfound import Ids, RawHead, RawRecord, RawThread, RawWrite, Repair, Sight
@@ -24,7 +24,7 @@ from ..decisions.evidence import (
 from ..decisions.matching import Chunk
 from ..decisions.scrub import Case
 from ..errors import EvolutionError
-from ..words import ChunkRow, Digest, Place, RecordRow, WriteRow
+from ..words import ChunkRow, Digest, Head, Place, RecordRow, WriteRow
 from . import history
 from .checking import LOOKS, Check
 
@@ -66,6 +66,8 @@ class DurableScrub:
     Attributes:
         check: which thread.
         sources: asked for what the hot tier has of it, once something is wrong.
+        prove: asked for what signs a head that is to be put right; None if it may not be the one
+            that was put last.
         suspects: checkpoints to be looked at again.
         headless: namespaces whose head is missing, or names nothing.
         facts, written: the checkpoints, and the digests of the writes against each.
@@ -73,6 +75,7 @@ class DurableScrub:
 
     check: Check
     sources: Callable[[Iterable[str]], Awaitable[Sources]]
+    prove: Callable[[Place, Head], Awaitable[bytes | None]]
     suspects: dict[Ids, None] = field(default_factory=dict)
     headless: dict[str, None] = field(default_factory=dict)
     facts: dict[Ids, Fact] = field(default_factory=dict)
@@ -209,13 +212,24 @@ class DurableScrub:
             if fact is not None and fact.counted:
                 await self._examine_ancestry(ns, head)
 
+    async def restore(self, at: Ids) -> None:
+        """Restores a checkpoint, as far as it can be; what cannot is not told of."""
+        sources = await self.sources([at[0]])
+        for _ in range(LOOKS):
+            case = await self._case(at, sources)
+            if case is None:
+                continue
+            able = [flaw for flaw in scrub.examine(case) if flaw.repair is not None]
+            if await self._settle(able):
+                return
+
     async def _examine_head(self, ns: str, sources: Sources) -> None:
         facts = sorted(
             ((f.seq, id) for (at, id), f in self.facts.items() if at == ns and not f.refused),
             reverse=True,
         )
-        copy = sources.copies.get(ns)
-        ids = {(ns, id) for _, id in facts[:CHILDREN]} | ({(ns, copy.id)} if copy else set())
+        last = max((f.seq, id) for (at, id), f in self.facts.items() if at == ns) if facts else None
+        ids = {(ns, id) for _, id in (*facts[:CHILDREN], *([last] if last else []))}
         key, head = self.check.thread.key, self.heads.get(ns)
         for _ in range(LOOKS):
             if head is not None:
@@ -308,6 +322,7 @@ class DurableScrub:
     async def _settle(self, flaws: Sequence[Flaw]) -> bool:
         """Puts right what can be, and reports it all; False if something was no longer as it was
         found, which has to be looked at again."""
+        flaws = [await self._signed(flaw) for flaw in flaws]
         able = [flaw for flaw in flaws if isinstance(flaw.repair, Repair)]
         done: set[tuple[object, ...]] = set()
         if self.check.repair and able:
@@ -324,6 +339,18 @@ class DurableScrub:
             if flaw.name not in done:
                 self.check.tell("postgres", flaw)
         return True
+
+    async def _signed(self, flaw: Flaw) -> Flaw:
+        """The flaw, a head's repair with what signs it; nothing would put it right if nothing may
+        sign it."""
+        repair = flaw.repair
+        if not isinstance(repair, Repair) or not isinstance(right := repair.right, RawHead):
+            return flaw
+        head = Head(right.id, right.seq, right.digest, right.seal)
+        seal = await self.prove(self.check.place(right.ns), head)
+        if seal is None:
+            return replace(flaw, repair=None)
+        return replace(flaw, repair=replace(repair, right=replace(right, seal=seal)))
 
 
 def _is_later(child: Fact, parent: Fact) -> bool:

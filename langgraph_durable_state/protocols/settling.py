@@ -13,6 +13,7 @@ from .anchoring import Anchors
 from .arbiter import Arbiter
 from .flushing import Flusher
 from .shared import Shared, Trace, trace_of
+from .vault import Vault
 
 THREADS = 1_000
 """Marked heads that are looked at in one go."""
@@ -24,7 +25,7 @@ class Settler(Flusher):
     """A flusher that also ends spells, and finds what is to be flushed.
 
     Args:
-        shared, durable, outbox, anchors: as of a flusher.
+        shared, durable, outbox, anchors, vault: as of a flusher.
         arbiter: over the same.
     """
 
@@ -35,18 +36,20 @@ class Settler(Flusher):
         outbox: Outbox | None,
         arbiter: Arbiter,
         anchors: Anchors,
+        vault: Vault,
     ) -> None:
-        super().__init__(shared, durable, outbox, anchors)
+        super().__init__(shared, durable, outbox, anchors, vault)
         self._arbiter = arbiter
 
-    async def settle(self, thread: Thread) -> None:
-        """Makes a thread's acknowledged state durable, if the hot tier may be ahead of it.
+    async def settle(self, thread: Thread) -> set[str]:
+        """Makes a thread's acknowledged state durable, if the hot tier may be ahead of it; the
+        namespaces in which a loss was accepted.
 
         Raises:
             UnavailableError: if that cannot be done, or not be known.
             StateLostError: if the hot tier lost what it held alone.
-            CorruptionError: if what it holds cannot be read.
         """
+        lost: set[str] = set()
         asks = self._hot is not None and self._shared.policy.asks_hot
         if asks or await self._durable.ahead(thread.key, 1):
             try:
@@ -54,10 +57,13 @@ class Settler(Flusher):
             except UnavailableError as error:
                 if error.tier != "redis" or not await self._ignorable(thread):
                     raise
-                return
+                return lost
             for waiting in await self._durable.ahead(thread.key, THREADS):
                 # What the hot tier lost is not made durable by flushing what it has.
-                await self._arbiter.view(Place(thread, waiting.place.ns), b"", -1)
+                place = Place(thread, waiting.place.ns)
+                if (await self._arbiter.view(place, b"", -1)).lost:
+                    lost.add(place.ns)
+        return lost
 
     async def _ignorable(self, thread: Thread) -> bool:
         """Whether a thread may be taken as Postgres has it, though Redis cannot be asked."""
@@ -65,12 +71,17 @@ class Settler(Flusher):
 
     async def settle_all(self) -> None:
         """The same for every thread."""
+        for thread in await self.unsettled():
+            await self.settle(thread)
+
+    async def unsettled(self) -> list[Thread]:
+        """The threads of which the hot tier may hold something alone; the names of some are not
+        known."""
         found = await self._durable.ahead(None, EVERYTHING)
         threads = dict.fromkeys(waiting.place.thread for waiting in found)
         if self._hot is not None and self._shared.policy.asks_hot:
             threads |= dict.fromkeys(await self._unmarked_if_up())
-        for thread in threads:
-            await self.settle(thread)
+        return list(threads)
 
     async def end(self, thread: Thread) -> None:
         """Flushes a thread and ends its spells; one that goes on meanwhile stays open."""
@@ -99,15 +110,10 @@ class Settler(Flusher):
     async def give_up(self, place: Place, spell: Spell) -> None:
         """Goes on without what the hot tier alone held and what cannot be read any more; what can
         be is flushed."""
-        while True:
-            try:
-                await self.drain(place.thread)
-                break
-            except CorruptionError:
-                if await self._outbox.skip(place.thread) is None:
-                    raise
+        await self.drain(place.thread)
         await self._outbox.discard(place, spell.token, spell.head.digest)
         await self._durable.clear_ahead(place, spell.token)
+        await self._arbiter.accept_loss(place)  # of what the drain has set aside
 
     async def end_quiet(self, thread: Thread, quiet: float) -> None:
         """Ends the spells of a thread for which nothing came for `quiet` seconds."""

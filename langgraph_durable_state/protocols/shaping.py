@@ -18,6 +18,7 @@ from ..decisions.evolution.evolving import (
     current_name,
     evolved,
     path_of,
+    path_up,
     shown,
     stored_name,
     touched,
@@ -238,6 +239,13 @@ class Shape:
         if self.schema is None or version == self.version:
             return value
         return value_up(self.schema, channel, value, version, self.version, path_of(place.named))
+
+    def order(self, place: Place, path: str, version: int, to: int) -> str:
+        """What code of version `to` orders a task of another version by, from its path."""
+        if self.schema is None or version == to:
+            return path
+        at = self.schema.path(path_of(place.named), self.version, to)
+        return path_up(self.schema, path, version, to, at)
 
 
 def shape_of(schema: StateSchema | None, dual_write: tuple[int, int] | None) -> Shape:

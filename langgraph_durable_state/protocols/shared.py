@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.keys import Numbers
+from ..decisions.serializing import Serializer
 from ..events import Kind
 from ..health import HeadCacheHealth
 from ..recovery import OnRecovery
@@ -158,6 +159,7 @@ class Shared:
         shape: of the user's state.
         outlines, interrupts: what `DualWrite` notes.
         namespaces: where subgraphs' are stored, by the places that today's code calls them by.
+        serializer: reads metadata where no call brings one.
         on_recovery: called where a head is not served just as it was left; None for nobody.
     """
 
@@ -181,4 +183,5 @@ class Shared:
     outlines: Lately[tuple[Place, str], Snapshot]
     interrupts: Lately[str, str]
     namespaces: Lately[Place, Place]
+    serializer: Serializer
     on_recovery: OnRecovery | None = None

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from ..decisions import findings
-from ..decisions.recovery import Age, Decision, Elsewhere, Rule, State, Tiers
+from ..decisions.keyring import KeyNeeded
+from ..decisions.recovery import Age, Decision, Elsewhere, Evidence, Rule, State, Tiers
 from ..decisions.serializing import Serializer
-from ..errors import DurableStateError
+from ..errors import CorruptionError, DurableStateError, EvolutionError, UnavailableError
 from ..events import Kind
 from ..recovery import Damage, Decided, RecoveryReport
 from ..words import NULL_TASK_ID, Digest, Place, RecordRow, WriteRow
@@ -58,24 +59,39 @@ class Teller:
         """What a read is given, and why; nothing is changed, and nobody else is told."""
         found = await self._recovery.examine(serializer, place, id)
         unplayable = await self._unplayable(serializer, place, found.served)
-        if unplayable is not None:
+        if isinstance(unplayable, CorruptionError):
             found = await self._recovery.without_replay(serializer, place, found, unplayable)
         return self.of(place, found, unplayable)
 
+    async def unkeyed(
+        self, place: Place, id: str | None, error: DurableStateError
+    ) -> RecoveryReport:
+        """The report where a key that a read needs is not there, or is damaged itself."""
+        return self.of(place, await self._recovery.unkeyed(place, id, error))
+
+    def outage(self, place: Place, down: UnavailableError) -> RecoveryReport:
+        """The report where a tier went away while it was looked into."""
+        return self.of(place, Examined(Evidence(Tiers.UNASKED), error=down))
+
     async def _unplayable(
         self, serializer: Serializer, place: Place, served: Candidate | None
-    ) -> DurableStateError | None:
+    ) -> CorruptionError | EvolutionError | None:
         """Why the DeltaChannels of what is served cannot be replayed, if they cannot."""
         if served is None:
             return None
         try:
             await self._recovery.replayable(serializer, place, served)
-        except DurableStateError as error:
+        except KeyNeeded:
+            raise
+        except (CorruptionError, EvolutionError) as error:
             return error
         return None
 
     def of(
-        self, place: Place, found: Examined, unplayable: DurableStateError | None = None
+        self,
+        place: Place,
+        found: Examined,
+        unplayable: CorruptionError | EvolutionError | None = None,
     ) -> RecoveryReport:
         """The report of what was found."""
         report = RecoveryReport(
@@ -91,9 +107,8 @@ class Teller:
             damage=found.damage,
             _head=_head(found),
         )
-        last = found.ancestor or (found.served if unplayable is None else None)
-        if last is not None:
-            report = replace(report, last_sound=last.record.id, _sound=last.digest)
+        if found.last is not None:
+            report = replace(report, last_sound=found.last.id, _sound=found.last.digest)
         return self._with_served(report, found.served) if found.served is not None else report
 
     def _with_served(self, report: RecoveryReport, served: Candidate) -> RecoveryReport:
@@ -199,7 +214,7 @@ def _head(found: Examined) -> bytes | None:
     return b"" if found.view.found.lost else found.view.found.head.digest
 
 
-def _why(found: Examined, unplayable: DurableStateError | None) -> str:
+def _why(found: Examined, unplayable: CorruptionError | EvolutionError | None) -> str:
     words = found.evidence
     known = words.tiers in (Tiers.COMPARED, Tiers.PARTLY)
     why = _STATES[words.state] if known else words.tiers.value
@@ -211,5 +226,6 @@ def _why(found: Examined, unplayable: DurableStateError | None) -> str:
         why += "; it is older than stale_after allows"
     why += ": " + found.rule.means.replace("`", "")
     if unplayable is not None:
-        why += f"; but what its DeltaChannels replay is damaged: {unplayable}"
+        how = "is damaged" if isinstance(unplayable, CorruptionError) else "cannot be read"
+        why += f"; but what its DeltaChannels replay {how}: {unplayable}"
     return why

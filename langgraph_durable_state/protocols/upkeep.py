@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
-from ..decisions import codec
+from ..decisions import codec, projection
 from ..decisions.codec import Blobs, Record, Unsound
 from ..decisions.digest import Seal
+from ..decisions.evidence import answers, described
+from ..decisions.keyring import KeyNeeded
 from ..decisions.matching import Chunk
 from ..decisions.rechaining import Rechained
 from ..decisions.serializing import Serializer
@@ -79,9 +82,11 @@ class Upkeep:
         except (CorruptionError, EvolutionError, StateLostError) as error:
             logger.warning("thread %r is deleted as it is: %s", thread.id, error)
         if self._anchors.signs:
-            await self._anchors.forget(thread, list(await self._durable.heads(thread)))
+            known = list(await self._durable.heads(thread))
+            await self._anchors.forget(thread, known, before=True)
         ahead = await self._durable.delete_thread(thread)
-        await self._anchors.forget(thread, list(ahead))
+        # Of a thread that is gone already too: its deletion may have been stopped before this.
+        await self._anchors.forget(thread, sorted({"", *ahead}))
         for _ in range(DELETIONS):
             marked = any(ahead.values())
             if not await self._flusher.erase(thread, list(ahead), needed=marked):
@@ -99,7 +104,8 @@ class Upkeep:
         made from.
 
         Raises:
-            CorruptionError: if a record that has to be looked at is not what was written.
+            CorruptionError: if a record that has to be looked at is not what was written, or a
+                checkpoint that was found is not one of theirs.
         """
         if not run_ids:
             return
@@ -107,6 +113,9 @@ class Upkeep:
         doomed: defaultdict[Thread, set[tuple[str, str]]] = defaultdict(set)
         for thread, ns, id in await self._durable.runs(tenant, run_ids):
             doomed[thread].add((ns, id))
+        for thread in doomed:
+            meant = partial(self._require_made_by, serializer, thread, run_ids)
+            await self._vault.reading(thread, meant)
         for thread, ids in doomed.items():
             for _ in range(TRIES):
                 removed = partial(self._removed, serializer, thread, ids)
@@ -114,7 +123,27 @@ class Upkeep:
                     break
                 await self._flusher.end(thread)
             else:
-                raise _busy(thread)
+                raise _busy(thread, "remove what was asked for")
+
+    async def _require_made_by(
+        self, serializer: Serializer, thread: Thread, run_ids: Sequence[str]
+    ) -> None:
+        """Raises CorruptionError if runs are said to have made what they did not."""
+        for run_id in run_ids:
+            wanted = projection.of_filter({"run_id": run_id})
+            for page in await self._pages(thread, None, wanted):
+                for _, row in page.rows:
+                    place = Place(thread, row.ns)
+                    try:
+                        record = self._record(place, row, page)
+                    except KeyNeeded:
+                        raise
+                    except (CorruptionError, EvolutionError):
+                        continue  # it goes, whoever made it
+                    shown = described(record, serializer, self._blobs.keys.clear)
+                    if not answers(shown, wanted):
+                        what = Unsound(None, "what runs are found by is not its metadata")
+                        raise corrupt(place, row.id, what)
 
     async def _removed(
         self, serializer: Serializer, thread: Thread, ids: set[tuple[str, str]]
@@ -124,7 +153,7 @@ class Upkeep:
         needed = set(await self._needed(serializer, thread, heads))
         seals = await self._signed(thread, heads) if self._anchors.signs else {}
         done = await self._durable.remove(thread, sorted(ids - needed), seals)
-        await self._anchors.forget(thread, list(heads))  # a reader may have told it again
+        await self._anchors.forget(thread, list(heads))
         if done and (kept := ids & needed):
             logger.warning(
                 "%d checkpoints of thread %r stay: its head's DeltaChannels are made from them",
@@ -146,7 +175,7 @@ class Upkeep:
             for _, row in page.rows:
                 place = Place(thread, ns)
                 seals |= self._anchors.seals(place, [self._record(place, row, page)])
-        await self._anchors.forget(thread, list(await self._durable.heads(thread)))
+        await self._anchors.forget(thread, list(await self._durable.heads(thread)), before=True)
         return seals
 
     async def _surviving(self, thread: Thread, doomed: set[tuple[str, str]]) -> dict[str, Head]:
@@ -185,7 +214,7 @@ class Upkeep:
             kept = await self._vault.reading(thread, needed)
             if await self._durable.keep(thread, kept, heads):
                 return
-        raise _busy(thread)
+        raise _busy(thread, "prune it")
 
     async def _needed(
         self, serializer: Serializer, thread: Thread, heads: dict[str, Head]
@@ -239,7 +268,7 @@ class Upkeep:
             if await self._vault.reading(source, copied):
                 return
             await self._durable.delete_thread(target)  # the source was pruned meanwhile
-        raise _busy(source)
+        raise _busy(source, "copy it")
 
     async def _copied(
         self,
@@ -270,9 +299,14 @@ class Upkeep:
             await self._durable.copy(source, target, [], [], last, signed)
         return (await self._durable.heads(target)).keys() == heads.keys()
 
-    async def _pages(self, source: Thread, only: set[tuple[str, str]] | None) -> list[Page]:
-        """All of a thread without its chunks' data, newest first."""
-        listing = Listing(source, source.tenant, None, None, None, {}, PAGE, light=True)
+    async def _pages(
+        self,
+        source: Thread,
+        only: set[tuple[str, str]] | None,
+        wanted: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[Page]:
+        """All of a thread, or what a filter finds, without its chunks' data, newest first."""
+        listing = Listing(source, source.tenant, None, None, None, wanted, PAGE, light=True)
         pages: list[Page] = []
         while True:
             page = await self._durable.page(listing)
@@ -315,9 +349,17 @@ class Upkeep:
         return out
 
 
-def _busy(thread: Thread) -> ConflictError:
+def _busy(thread: Thread, what: str) -> ConflictError:
     """The error of upkeep on a thread that moved on at each try."""
-    return ConflictError(thread=thread.id, namespace="", expected=None, actual=None, refused=None)
+    return ConflictError(
+        thread=thread.id,
+        namespace="",
+        expected=None,
+        actual=None,
+        refused=None,
+        message=f"Thread {thread.id!r} moved on at each of {TRIES} tries to {what}. Nothing of it "
+        "was changed; try again when it is quieter.",
+    )
 
 
 def check_strategy(strategy: str) -> None:

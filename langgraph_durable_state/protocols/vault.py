@@ -51,6 +51,8 @@ class DataKeys:
         self._clock = clock
         self._by_id: dict[bytes, tuple[Sealed, float]] = {}
         self._by_owner: dict[Owner, tuple[Sealed, float]] = {}
+        self.missing: set[bytes] = set()
+        """Ids of keys that somebody is looking for, and that are not there."""
 
     def under(self, id: bytes) -> Seal:
         if not id or id in self._beside.known:
@@ -59,7 +61,7 @@ class DataKeys:
             return self._beside.under(id)
         seal, until = self._by_id.get(id, (None, 0.0))
         if seal is None or until < self._clock():
-            raise KeyNeeded(key=id.hex())
+            raise (KeyMissingError if id in self.missing else KeyNeeded)(key=id.hex())
         return seal
 
     def of(self, owner: Owner) -> Sealed | None:
@@ -110,19 +112,28 @@ class Vault:
     # -- reading -----------------------------------------------------------------------------
 
     async def reading(self, thread: Thread | None, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` returns, called again whenever a key that it needs was found.
+        """What `read` returns, called again whenever a key that it needs was looked for: one that
+        is not there may be of a copy or a witness that is damaged, which `read` can do without.
 
         Raises:
             KeyMissingError: if one is not there, or its master key is not known.
             CorruptionError: if one is not what was stored.
             UnavailableError: if it could not be looked for.
         """
-        while True:
-            try:
-                return await read()
-            except KeyNeeded as needed:
-                id = bytes.fromhex(needed.key)
-            await self._find(thread, id)
+        missing: set[bytes] = set()
+        try:
+            while True:
+                try:
+                    return await read()
+                except KeyNeeded as needed:
+                    id = bytes.fromhex(needed.key)
+                assert self._keys is not None  # or nothing would be needed
+                if not await self._find(self._keys, thread, id):
+                    missing.add(id)
+                    self._keys.missing.add(id)
+        finally:
+            if self._keys is not None:
+                self._keys.missing.difference_update(missing)
 
     async def gather(self, thread: Thread) -> None:
         """Has all keys of a thread's owner at hand, for what does not begin anew; but for one that
@@ -139,19 +150,20 @@ class Vault:
             except (CorruptionError, KeyMissingError):
                 continue
 
-    async def _find(self, thread: Thread | None, id: bytes) -> None:
-        assert self._keys is not None  # or nothing would be needed
+    async def _find(self, keys: DataKeys, thread: Thread | None, id: bytes) -> bool:
+        """Has a key at hand; False if there is none with this id."""
         try:
             key = await self._durable.data_key(id)
         except UnavailableError:
-            seal = self._keys.old(id)
+            seal = keys.old(id)
             if seal is None:
                 raise
         else:
             if key is None:
-                raise KeyMissingError(key=id.hex())
-            seal = self._unwrapped(self._keys, thread, key)
-        self._keys.hold(seal)
+                return False
+            seal = self._unwrapped(keys, thread, key)
+        keys.hold(seal)
+        return True
 
     def _unwrapped(self, keys: DataKeys, thread: Thread | None, key: DataKey) -> Sealed:
         try:

@@ -23,7 +23,7 @@ class PostgresKeys:
         if not rows:
             return None
         tenant, user, master, wrapped = rows[0]
-        owner = Owner(keys.decoded(tenant), _name(user))
+        owner = Owner(keys.legible(tenant), _name(user))
         return DataKey(id, owner, master, wrapped)
 
     async def data_keys(self, owner: Owner) -> list[DataKey]:
@@ -36,7 +36,7 @@ class PostgresKeys:
     async def data_keys_besides(self, master: bytes, after: bytes, limit: int) -> list[DataKey]:
         rows = await self._sql.fetch("data_keys_besides", (master, after, arrays.int_(limit)))
         return [
-            DataKey(id, Owner(keys.decoded(tenant), _name(user)), other, wrapped)
+            DataKey(id, Owner(keys.legible(tenant), _name(user)), other, wrapped)
             for id, tenant, user, other, wrapped in rows
         ]
 
@@ -45,7 +45,7 @@ class PostgresKeys:
 
 
 def _name(user: bytes | None) -> str | None:
-    return None if user is None else keys.decoded(user)
+    return None if user is None else keys.legible(user)
 
 
 def _owner(owner: Owner) -> tuple[bytes, bytes | None]:

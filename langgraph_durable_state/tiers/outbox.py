@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from ..decisions import hotcopy, keys, outgoing
-from ..decisions.codec import DAMAGE, Unsound
+from ..decisions.codec import DAMAGE, Unsound, differing_slot
 from ..errors import CorruptionError
 from ..ports import Scripts
 from ..words import (
@@ -38,7 +38,6 @@ from ..words import (
     Won,
     WriteRow,
 )
-from .postgres import differing_slot
 from .redis import fields, named
 from .scrub import RedisScrub
 
@@ -191,13 +190,13 @@ class RedisOutbox(RedisScrub):
             bad = Unsound(None, f"the count of its entries cannot be read ({error!r})")
             raise _unreadable(thread, bad) from error
 
-    async def skip(self, thread: Thread) -> bytes | None:
+    async def skip(self, thread: Thread, known: bytes | None = None) -> bytes | None:
         names = self._of_thread(thread)[:2]
-        oldest = await self._scripts.call("skip", names, [""])
-        if not oldest or _is_readable(oldest):
+        oldest = await self._scripts.call("skip", names, []) if known is None else known
+        if oldest is None or (known is None and _is_readable(oldest)):
             return None
         skipped: bytes | None = await self._scripts.call("skip", names, [oldest])
-        return skipped or None
+        return skipped
 
     async def ack(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from ..decisions import keys, projection
+from ..decisions.codec import differing_slot
 from ..ports import Sql
 from ..words import (
     Advance,
@@ -378,7 +379,7 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
         ]
 
     async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
-        params = (place.thread.key, place.ns, expected, to.id, to.digest)
+        params = (place.thread.key, place.ns, expected, to.id, to.digest, to.seal)
         return bool(await self._sql.fetch("move_head", params))
 
     # -- copying -----------------------------------------------------------------------------
@@ -446,28 +447,15 @@ def _sorted_out(batch: Sequence[Put | PutWrites]) -> tuple[list[Put], list[PutWr
     return puts, [item for item in batch if isinstance(item, PutWrites)]
 
 
-def differing_slot(digest: Digest) -> int:
-    """The slot of a batch that differs from the first: positive, and its own."""
-    return int.from_bytes(digest[:4]) & 0x7FFFFFFF or 1
-
-
 def _names(tenant: bytes | None, id: bytes | None) -> tuple[str, str]:
     """The names of a thread; empty while it has no entry."""
-    return _decoded(tenant or b""), _decoded(id or b"")
+    return keys.legible(tenant or b""), keys.legible(id or b"")
 
 
 def _thread(row: Sequence[Any]) -> Thread:
     key, tenant, id, user, session = row[:5]
-    owners = (None if o is None else _decoded(o) for o in (user, session))
-    return Thread(_decoded(tenant), _decoded(id), key, *owners)
-
-
-def _decoded(name: bytes) -> str:
-    """A name; one that is damaged is shown as far as it can be, and fits no digest."""
-    try:
-        return keys.decoded(name)
-    except UnicodeDecodeError:
-        return name.decode(errors="replace")
+    owners = (None if o is None else keys.legible(o) for o in (user, session))
+    return Thread(keys.legible(tenant), keys.legible(id), key, *owners)
 
 
 def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:

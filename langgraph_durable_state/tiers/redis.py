@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 from ..decisions import hotcopy, keys
 from ..ports import Scripts
-from ..words import ChunkRow, Digest, Place, Put, RecordRow, Thread
+from ..words import PENDING, ChunkRow, Digest, Place, Put, RecordRow, Thread, Witnessed
 
 _WITNESS = ":witness"
 
 WITNESS_SECONDS = 30 * 24 * 60 * 60
 """A head that nobody wrote or read for so long has no witness any more."""
+DROPPED_SECONDS = 60 * 60
+"""No call that has seen a head is under way for so long before it has it witnessed."""
 SPELL = ":spell"
 """Ends the key of what the hot tier knows of a namespace that it may be ahead of."""
 WRITES = ":writes"
@@ -79,21 +81,26 @@ class RedisTier:
             return None
         return hotcopy.copy_of(place.ns, named(flat))
 
-    async def witness(self, place: Place) -> bytes:
-        return await self._scripts.call("witness", [self._witness(place)], []) or b""
+    async def witness(self, place: Place) -> Witnessed:
+        head, drops = await self._scripts.call("witness", _counted(self._witness(place)), [])
+        return Witnessed(head or b"", drops or b"")
 
-    async def raise_witness(self, place: Place, witness: bytes, force: bool) -> None:
-        args = [witness, "1" if force else "", WITNESS_SECONDS]
-        await self._scripts.call("raise_witness", [self._witness(place)], args)
+    async def raise_witness(self, place: Place, witness: bytes, force: bool, drops: bytes) -> bool:
+        args = [witness, "1" if force else "", WITNESS_SECONDS, drops]
+        names = _counted(self._witness(place))
+        return bool(await self._scripts.call("raise_witness", names, args))
 
-    async def drop_witnesses(self, thread: Thread | None, namespaces: Sequence[str] | None) -> None:
+    async def drop_witnesses(
+        self, thread: Thread | None, namespaces: Sequence[str] | None, before: bool
+    ) -> None:
+        args: list[bytes | str | int] = [DROPPED_SECONDS, PENDING if before else ""]
         if thread is None or namespaces is None:
             of = f"{{{thread.key.hex}}}:" if thread is not None else ""
             names = await self._scripts.find(f"{self._prefix}:{of}*{_WITNESS}")
         else:
             names = [self._witness(Place(thread, ns)) for ns in namespaces]
         for name in names:  # of all threads they are on several nodes of a cluster
-            await self._scripts.call("drop", [name], [])
+            await self._scripts.call("drop_witness", _counted(name), args)
 
     def _witness(self, place: Place) -> str:
         return keys.hot_key(self._prefix, place, _WITNESS)
@@ -108,6 +115,11 @@ class RedisTier:
 
     def _keys(self, place: Place) -> list[str]:
         return [self._key(place), keys.hot_key(self._prefix, place, SPELL)]
+
+
+def _counted(witness: str) -> list[str]:
+    """The key of a witness, and that of how often it was dropped lately."""
+    return [witness, witness + ":drops"]
 
 
 class Names:

@@ -93,7 +93,7 @@ def _sight(rows: Sequence[tuple[Any, ...]]) -> Sight:
         if kind == 0:
             thread = RawThread(g, h, i, j)
         elif kind == 1:
-            heads[a] = RawHead(a, e, b, g)
+            heads[a] = RawHead(a, e, b, g, h)
         elif kind == 2:
             records[a, b] = RawRecord(a, b, c, e, g, h, i, d, f, k)
         elif kind == 3:
@@ -114,7 +114,7 @@ def _step(key: UUID, repair: Repair) -> tuple[str, tuple[object, ...]]:
     if isinstance(right, RawHead):
         head = found if isinstance(found, RawHead) else None
         of = (right.ns, arrays.bigint(right.seq), right.id, right.digest)
-        return "mend_head", (key, *of, head and head.id, head and head.digest)
+        return "mend_head", (key, *of, head and head.id, head and head.digest, right.seal)
     if isinstance(right, RawRecord):
         return "mend_record", (key, *_record(right), *_found_record(found))
     if isinstance(right, RawWrite):

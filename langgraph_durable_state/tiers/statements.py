@@ -29,7 +29,7 @@ def schema_sql(schema: str) -> str:
     return _file("sql", "schema.sql").format(schema=schema)
 
 
-_ON_SPELLS = {"append", "append_writes", "fence", "peek", "close", "adopt", "depth"}
+_ON_SPELLS = {"append", "append_writes", "fence", "peek", "close", "adopt", "depth", "take"}
 
 
 @cache

@@ -49,10 +49,51 @@ def test_damage_exits_with_4_and_a_fork_mends_it(postgres_url: str, configs: lis
     assert (told.returncode, json.loads(told.stdout)["decision"]) == (4, "refuse")
     told = durable_state("recover", "t", "--fork", "--postgres", postgres_url)
     assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.splitlines()[-1] == (
+        f"forked: the head is checkpoint {id_of(configs[0])} now, and was {id_of(configs[1])}"
+    )
     told = durable_state("recover", "t", "--json", "--postgres", postgres_url)
     found = json.loads(told.stdout)
     assert (told.returncode, found["decision"]) == (0, "resume")
     assert found["checkpoint"] == id_of(configs[0])
+
+
+def test_a_fork_says_for_machines_what_it_did(postgres_url: str, configs: list[Any]) -> None:
+    """And that there was nothing to be done, once it is."""
+    query(
+        postgres_url,
+        f"UPDATE durable_state.checkpoint SET record = {FLIP} WHERE id = '{id_of(configs[1])}'",
+    )
+    for forked in ({"from": id_of(configs[1]), "to": id_of(configs[0])}, None):
+        told = durable_state("recover", "t", "--fork", "--json", "--postgres", postgres_url)
+        assert (told.returncode, told.stderr) == (0, "")
+        assert json.loads(told.stdout)["forked"] == forked
+    query(postgres_url, "DELETE FROM durable_state.head")
+    told = durable_state("recover", "t", "--fork", "--postgres", postgres_url)
+    assert told.stdout.splitlines()[-1].endswith("now, and was gone")
+    told = durable_state("recover", "t", "--fork", "--postgres", postgres_url)
+    last = f"nothing to fork from: the head is checkpoint {id_of(configs[0])} already"
+    assert told.stdout.splitlines()[-1] == last
+
+
+def test_a_fork_that_is_refused_is_explained(postgres_url: str, configs: list[Any]) -> None:
+    """The report is printed, nothing is moved, and the error says why."""
+    query(postgres_url, f"UPDATE durable_state.checkpoint SET record = {FLIP}")
+    for form in ((), ("--json",)):
+        told = durable_state("recover", "t", "--fork", *form, "--postgres", postgres_url)
+        assert told.returncode == 2
+        assert "refuse" in told.stdout
+        assert "a head with a sound checkpoint. Reading it is refused: Corrup" in told.stderr
+
+
+@pytest.mark.parametrize("option", ["--checkpoint", "--namespace"])
+def test_an_id_that_names_nothing_is_no_fresh_start(
+    postgres_url: str, configs: list[Any], option: str
+) -> None:
+    """A mistyped one is a usage error; a thread of which there is nothing is as it should be."""
+    told = durable_state("recover", "t", option, "nonsense", "--json", "--postgres", postgres_url)
+    assert (told.returncode, json.loads(told.stdout)["decision"]) == (2, "start_fresh")
+    assert f"thread 't' has no {option[2:]} 'nonsense'" in told.stderr
 
 
 def test_an_outage_is_explained_and_exits_with_3() -> None:

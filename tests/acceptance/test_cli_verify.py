@@ -80,6 +80,24 @@ def test_what_is_lost_exits_with_4(verify: Callable[..., Any], postgres_url: str
     assert done.stdout.splitlines()[-1] == "1 lost"
 
 
+def test_a_thread_of_which_there_is_nothing_exits_with_2(
+    verify: Callable[..., Any], postgres_url: str
+) -> None:
+    """It may be mistyped: that is not as it was written. What is lost counts for more."""
+    done = verify("nosuch", "a")
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [
+        "checked 1 threads, 1 checkpoints, 1 chunks, 0 writes, 1 hot copies, 0 outbox entries",
+        "unknown: there is nothing of a thread 'nosuch'",
+        "1 unknown",
+    ]
+    found = json.loads(verify("nosuch", "--json").stdout)
+    assert (found["unknown"], found["clean"], found["threads"]) == (["nosuch"], False, 0)
+    assert verify("a", "--tenant", "other").returncode == 2
+    harm(postgres_url)
+    assert verify("nosuch", "a", redis="").returncode == 4
+
+
 def test_it_goes_on_behind_a_token(verify: Callable[..., Any]) -> None:
     first, second = (json.loads(verify(id, "--json").stdout)["token"] for id in "ab")
     before = min(first, second)

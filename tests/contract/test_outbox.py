@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -613,15 +613,18 @@ async def test_every_field_of_an_entry_comes_back(ports: Ports) -> None:
 # -- entries that cannot be read -------------------------------------------------------------
 
 
-async def spoil(ports: Ports, index: int) -> bytes:
-    """Breaks what stands behind the part of an entry that its script wrote; what is there now."""
+def asking(ports: Ports) -> Any:
     outbox: Any = ports.outbox
     if isinstance(outbox, MemoryOutbox):
         pytest.skip("what is in memory cannot be damaged")
-    name = outbox._of_thread(HERE.thread)[0]
-    ask = outbox._scripts._client.eval
+    return outbox._scripts._client.eval
+
+
+async def spoil(ports: Ports, index: int, at: int = 70, by: bytes = b"\xc1") -> bytes:
+    """Breaks what stands behind the part of an entry that its script wrote; what is there now."""
+    ask, name = asking(ports), cast("Any", ports.outbox)._of_thread(HERE.thread)[0]
     entry = await ask("return redis.call('LINDEX', KEYS[1], ARGV[1])", [name], [index])
-    spoilt: bytes = entry[:70] + b"\xc1" + entry[71:]
+    spoilt: bytes = entry[:at] + by + entry[at + len(by) :]
     await ask("redis.call('LSET', KEYS[1], ARGV[1], ARGV[2])", [name], [index, spoilt])
     return spoilt
 
@@ -653,3 +656,25 @@ async def test_only_an_entry_that_cannot_be_read_is_skipped(ports: Ports) -> Non
     await ack(ports, out, 1, ["b"])
     assert await ports.outbox.skip(HERE.thread) is None
     assert await take(ports) == Outgoing(0, (), 0)
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"0", b"007", b" 7", b"7_0", b"\xb2", b"seven"])
+async def test_a_damaged_count_is_begun_anew(ports: Ports, spoilt: bytes) -> None:
+    """Whoever flushes would otherwise take the same entries for ever, and have none taken off."""
+    await begin(ports)
+    await append(ports, put("b", Claim.HEAD, "a"))
+    ask, count = asking(ports), cast("Any", ports.outbox)._of_thread(HERE.thread)[1:2]
+    await ask("redis.call('SET', KEYS[1], ARGV[1])", count, [spoilt])
+    out = await take(ports)
+    assert [e.item.id for e in out.entries] == ["a", "b"]
+    assert await ack(ports, out, 2, ["a", "b"]) == 0
+    assert await take(ports) == Outgoing(0, (), 0)
+
+
+@pytest.mark.parametrize("spoilt", [b"1_", b" 1", b"+1", b"0x"])
+async def test_an_entry_whose_number_is_none_cannot_be_read(ports: Ports, spoilt: bytes) -> None:
+    """Redis would not take it for the number that it is taken for here."""
+    await begin(ports)
+    await spoil(ports, 0, 33, spoilt)
+    with pytest.raises(CorruptionError, match="outbox"):
+        await take(ports)

@@ -161,7 +161,7 @@ async def test_every_kind_of_row_is_replaced(ports: Ports) -> None:
     await ports.won(put("b", parent="a"))
     record = replace(RAW, parent="p", record=b"r", packed=keys.packed((1,)), meta='{"k": 2}')
     written = replace(RAW_WRITE, path="p", blob=b"x", packed=b"")
-    head = RawHead("", 2, "a", mark("a"))
+    head = RawHead("", 2, "a", mark("a"), b"a's")
     done = await ports.durable.mend(
         KEY,
         [
@@ -225,11 +225,11 @@ async def test_a_missing_head_is_put_on_a_checkpoint_that_is_there(ports: Ports)
     await ports.won(put("a"), put("late", content="late"))
     await ports.durable.copy(HERE.thread, thread("u"), [row(put("a"), 4)], [], [])
     key = thread("u").key
-    right = RawHead("", 4, "a", mark("a"))
+    right = RawHead("", 4, "a", mark("a"), b"a's")
     absent = replace(right, digest=mark("x"))
     assert await ports.durable.mend(key, [Repair(absent, None, None)]) == [False]
     assert await ports.durable.mend(key, [Repair(right, None, None)]) == [True]
-    assert await ports.durable.heads(thread("u")) == {"": Head("a", 4, mark("a"))}
+    assert await ports.durable.heads(thread("u")) == {"": Head("a", 4, mark("a"), b"a's")}
     assert await ports.durable.mend(key, [Repair(RawThread(b"", b"u"), None, None)]) == [True]
     assert (await ports.durable.look(key, [], [], [])).thread == RawThread(b"", b"u")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from langgraph_durable_state.words import Claim, Head, Place, Put
+from langgraph_durable_state.words import Claim, Head, Place, Put, Witnessed
 from tests.contract.rows import HERE, InCompany, Ports, at, mark, put, row, thread
 
 
@@ -77,7 +77,7 @@ async def test_the_heads_of_a_copy_are_signed(ports: Ports) -> None:
 async def test_the_newest_signed_head_is_witnessed(ports: Ports) -> None:
     """An older one, told late, changes nothing, unless it is to be kept by force."""
     hot = ports.hot
-    assert await hot.witness(HERE) == b""
+    assert await hot.witness(HERE) == Witnessed(b"", b"")
     for told, force, kept in (
         (counted(9, "a"), False, counted(9, "a")),
         (counted(8, "b"), False, counted(9, "a")),
@@ -86,9 +86,28 @@ async def test_the_newest_signed_head_is_witnessed(ports: Ports) -> None:
         (counted(2, "e"), True, counted(2, "e")),
         (counted(3, "\x00\xff"), False, counted(3, "\x00\xff")),
     ):
-        await hot.raise_witness(HERE, told, force)
-        assert await hot.witness(HERE) == kept
-    assert await hot.witness(at("x")) == b""
+        assert await hot.raise_witness(HERE, told, force, b"")
+        assert await hot.witness(HERE) == Witnessed(kept, b"")
+    assert await hot.witness(at("x")) == Witnessed(b"", b"")
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_head_that_was_seen_before_it_was_forgotten_is_not_witnessed(
+    ports: Ports, force: bool
+) -> None:
+    """However often that was; whoever has looked at it since may tell."""
+    hot, drops = ports.hot, b""
+    await hot.raise_witness(HERE, counted(1), False, b"")
+    for before in (True, False, False):
+        await hot.drop_witnesses(HERE.thread, [HERE.ns], before)
+        assert not await hot.raise_witness(HERE, counted(9), force, drops)
+        seen = await hot.witness(HERE)
+        assert (seen.head, seen.pending) == (b"", before)
+        assert seen.drops != drops
+        drops = seen.drops
+    assert await hot.raise_witness(HERE, counted(2), force, drops)
+    assert await hot.witness(HERE) == Witnessed(counted(2), drops)
+    assert await hot.raise_witness(at("x"), counted(1), force, b"")
 
 
 async def test_witnesses_are_forgotten_by_namespace_thread_or_all(ports: Ports) -> None:
@@ -96,14 +115,14 @@ async def test_witnesses_are_forgotten_by_namespace_thread_or_all(ports: Ports) 
     places = [at(ns, id) for id in ("t", "u") for ns in ("", "x", "y")]
 
     async def known() -> list[Place]:
-        return [place for place in places if await hot.witness(place)]
+        return [place for place in places if (await hot.witness(place)).head]
 
     for place in places:
-        await hot.raise_witness(place, counted(1), False)
-    await hot.drop_witnesses(thread("t"), ["x", "z"])
+        await hot.raise_witness(place, counted(1), False, b"")
+    await hot.drop_witnesses(thread("t"), ["x", "z"], False)
     assert await known() == [p for p in places if p != at("x")]
-    await hot.drop_witnesses(thread("t"), None)
+    await hot.drop_witnesses(thread("t"), None, False)
     assert await known() == places[3:]
-    await hot.drop_witnesses(None, None)
+    await hot.drop_witnesses(None, None, False)
     assert await known() == []
-    await hot.drop_witnesses(thread("t"), [])
+    await hot.drop_witnesses(thread("t"), [], False)

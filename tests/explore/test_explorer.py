@@ -23,7 +23,7 @@ from langgraph_durable_state.words import (
     PutWrites,
     Thread,
 )
-from tests.explore import behind, leases, removals, scenarios, scrubs
+from tests.explore import behind, heads, leases, migrations, rekeys, removals, scenarios, scrubs
 from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
 from tests.explore.scenarios import Stored
 
@@ -106,6 +106,27 @@ LEAST: Mapping[type[Stored], int] = {
     scrubs.ScrubBesideFlush: comb(12, 4),
     scrubs.MendBesidePut: comb(10, 2),
     scrubs.MendBesidePrune: comb(11, 3),
+    # A reader has two steps where nothing has to be told, a put two, a check eight; a deletion six
+    # (ahead, heads, drop, the removal, drop, erase), one for runs ten, a fork seven without a hot
+    # tier, or twelve, with the look that comes before it.
+    heads.ReadBesideDelete: comb(8, 2),
+    heads.PutBesideDelete: comb(8, 2),
+    heads.FirstPutBesideDelete: comb(8, 2),
+    heads.VerifyBesideDelete: comb(14, 6),
+    heads.ReadBesideRemoval: comb(12, 2),
+    heads.ReadBesidePutAndRemoval: comb(14, 2),
+    heads.ListBesidePutAndRemoval: comb(14, 2),
+    heads.ReadBesideFork: comb(9, 2),
+    heads.PutBesideFork: comb(14, 2),
+    # To rekey takes seven steps without a hot tier: ahead, heads, page, chunks, the rewriting,
+    # ahead, page; prune four, a deletion three, writes one.
+    rekeys.RekeyBesidePrune: comb(11, 4),
+    rekeys.RekeyBesideDelete: comb(10, 3),
+    rekeys.RekeyBesideWrites: 8,
+    # Migrating takes 5 steps: what Redis may be ahead of, heads, a page without values, one with
+    # them, and the rewriting. The run has two, reading one.
+    migrations.MigrateBesidePut: comb(7, 2),
+    migrations.ReadBesideMigrate: comb(6, 1),
 }
 
 
@@ -136,7 +157,20 @@ def test_a_slow_flusher_disturbs_no_spell_that_ended(slow: str, before: int) -> 
     replay(behind.EndOfQueued, ",".join([slow] * before + [f"{other}*", f"{slow}*", f"{other}*"]))
 
 
-SLOW = {behind.FlushBesideDelete, scrubs.MendBesidePrune}
+@pytest.mark.parametrize("before", range(0, 46, 3))
+def test_what_redis_takes_while_a_thread_is_rekeyed_is_not_left_unnamed(before: int) -> None:
+    """After each third part of it; of all schedules there are millions."""
+    steps = ["1"] * before + ["0*", "1*", "0*"]
+    replay(rekeys.RekeyBesideWritesBehind, ",".join(steps))
+
+
+SLOW = {
+    behind.FlushBesideDelete,
+    scrubs.MendBesidePrune,
+    heads.VerifyBesideDelete,
+    heads.ListBesidePutAndRemoval,
+    migrations.MigrateBesidePut,
+}
 """Half a minute each, or more."""
 
 

@@ -56,7 +56,8 @@ _UNCOVERED = {"here", "at", "ahead_at", "user_id", "session_id"}
 
 
 def in_postgres(world: World, dice: random.Random) -> Edit | None:
-    table = dice.choice(("thread", "head", "checkpoint", "checkpoint", "chunk", "write", "write"))
+    tables = ("thread", "head", "checkpoint", "checkpoint", "chunk", "write", "write")
+    table = dice.choice((*tables, "data_key") if world.guard == "encrypted" else tables)
     rows = _rows(world, table)
     if not rows:
         return None

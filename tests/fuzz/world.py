@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import redis
@@ -26,6 +26,7 @@ KEYS = {
     "checkpoint": ("tk", "ns", "id"),
     "chunk": ("tk", "digest", "no"),
     "write": ("tk", "ns", "id", "task", "slot"),
+    "data_key": ("id",),
 }
 """The tables and what their rows are told apart by; chunks by content, since numbers are drawn."""
 
@@ -45,6 +46,15 @@ def config(place: tuple[str, str, str], id: str | None = None) -> Any:
 
 
 SERDE = JsonPlusSerializer()
+
+Guard = Literal["plain", "signed", "encrypted"]
+"""What the digests are made under: nothing, an integrity key, or data keys."""
+
+_KEYS: dict[Guard, dict[str, Any]] = {
+    "plain": {},
+    "signed": {"integrity_key": b"i" * 32},
+    "encrypted": {"encryption_key": b"e" * 32},
+}
 
 NOTHING = "an empty history"
 """Of a thread that is not there."""
@@ -115,11 +125,13 @@ class World:
     Args:
         postgres_url, redis_url: empty databases.
         behind: leave the newest of each thread in Redis, not flushed yet.
+        guard: how all of it is stored, and read.
     """
 
     postgres_url: str
     redis_url: str
     behind: bool = False
+    guard: Guard = "plain"
     keys: dict[bytes, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,7 +152,7 @@ class World:
         """A saver that holds nothing between two calls."""
         # What is served in the place of what is damaged would be told, but is not what was put.
         strict = {"on_corrupt": "raise", "hot_reads": "always", "head_cache_bytes": 0}
-        options = strict | options
+        options = strict | _KEYS[self.guard] | options
         return DurableSaver(self.postgres_url, self.redis_url, **options)
 
     def _fill(self, saver: DurableSaver, place: tuple[str, str, str], n: int) -> None:

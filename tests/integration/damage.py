@@ -61,7 +61,7 @@ def key_of(store: Store, ending: str) -> bytes:
     """The one key that ends like this; of the copy, the one that ends in nothing else."""
     found = [name for name in keys(store) if name.decode().rpartition(":")[2] == ending.lstrip(":")]
     if not ending:
-        known = ("writes", "spell", "outbox", "first", "lease", "fence")
+        known = ("writes", "spell", "outbox", "first", "lease", "fence", "witness")
         found = [name for name in keys(store) if not name.decode().endswith(known)]
     assert len(found) == 1, (ending, found)
     return found[0]

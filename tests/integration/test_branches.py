@@ -183,6 +183,26 @@ async def test_a_run_on_the_stub_of_a_killed_one_loses_nothing(
         assert await read_everywhere(hot_store, graph, at()) == {"items": expected}
 
 
+async def test_writes_that_come_before_the_first_put_on_a_stub_are_its_runs_own(
+    hot_store: Store,
+) -> None:
+    """The run is known by the new versions alone until then: no checkpoint that it was given
+    carried any."""
+    saver = hot_store.open()
+    shown = hot_store.face(saver)
+    await put(shown, at(), cp({}, "1"), {"source": "input", "step": -2})
+    loaded = (await shown.get_tuple(at())).config
+    version = saver.get_next_version(None)
+    first = {"configurable": {**loaded["configurable"], "checkpoint_id": "2"}}
+    await shown.put_writes(first, [("items", ["a"])], "task")
+    await put(shown, loaded, cp({}, "2", {"items": version}))
+    after = cp({}, "3", {"items": saver.get_next_version(version)})
+    await put(shown, first, after)
+    reader = hot_store.reader()
+    found = await reader.get_delta_channel_history(config=at(id="3"), channels=["items"])
+    assert found["items"]["writes"] == [("task", "items", ["a"])]
+
+
 async def slow(store: Store, saver: DurableSaver, name: str) -> None:
     """Makes each statement of this name take long, so that other calls overtake it."""
     sql = await sql_of(store, saver)

@@ -488,6 +488,25 @@ async def test_once_it_is_off_all_is_found_and_stored_in_one_form(
     assert (await renamed.new.get_state(at())).values == done
 
 
+@pytest.mark.parametrize("reader", ["new", "after"])
+async def test_what_was_migrated_meanwhile_is_found_where_it_is(
+    renamed: Deploy, reader: str
+) -> None:
+    """By a worker that had found the subgraph's state under its former name before."""
+    await renamed.old.invoke({"log": []}, at())
+    await getattr(renamed, reader).get_state(at(), subgraphs=True)
+    resume = Command(resume={**await answers(renamed.new)})
+    _, options = renamed._made["after"]
+    report = await renamed.store.saver(**options).migrate()
+    assert report.threads == 1
+    state = await getattr(renamed, reader).get_state(at(), subgraphs=True)
+    (below,) = (task.state for task in state.tasks if task.name == "research")
+    assert below.values == {"journal": ["plan", "look"]}
+    done = await getattr(renamed, reader).invoke(resume, at())
+    assert renamed.ran == dict.fromkeys(("plan", "side", "look", "ask", "pick", "end"), 1)
+    assert sorted(done["journal"]) == sorted(DONE)
+
+
 ONE_WAY: dict[str, Any] = {
     "channel 'log'": convert_channel("log", tuple),
     "channel 'draft'": drop_channel("draft"),

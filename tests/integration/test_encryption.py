@@ -345,6 +345,35 @@ async def test_a_data_key_of_somebody_else_unwraps_nothing(
         await open_saver(postgres_url, encryption_key=KEY).get_tuple(of("bob", "bob"))
 
 
+@pytest.mark.parametrize("column", ["tenant", "user_id"])
+async def test_a_data_key_whose_owner_is_no_text_unwraps_nothing(
+    postgres_url: str, open_saver: Open, column: str
+) -> None:
+    """It is damaged, as one of somebody else is."""
+    await put(open_saver(postgres_url, encryption_key=KEY), at(), cp({"c": 1}))
+    query(postgres_url, f"UPDATE durable_state.data_key SET {column} = '\\xff'")
+    with pytest.raises(CorruptionError, match="data key"):
+        await open_saver(postgres_url, encryption_key=KEY).get_tuple(at())
+
+
+@pytest.mark.parametrize("what", ["the hot copy", "the witness"])
+async def test_what_redis_has_under_a_key_that_there_is_not_is_done_without(
+    hot_store: Store, what: str
+) -> None:
+    """A byte of the key's id was flipped in it; Postgres has all that is needed."""
+    await put(hot_store.saver(encryption_key=KEY), at(), cp({"c": 1}))
+    flip = lambda data, at: data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :]  # noqa: E731
+    with redis.Redis.from_url(hot_store.redis_url) as client:
+        if what == "the witness":
+            [name] = client.keys("*:witness")
+            client.set(name, flip(client.get(name), 16))
+        else:
+            [name] = client.scan_iter(_type="hash")
+            client.hset(name, "record", flip(client.hget(name, "record"), 3))
+    found = await hot_store.saver(encryption_key=KEY, on_corrupt="raise").get_tuple(at())
+    assert values_of(found) == {"c": 1}
+
+
 async def test_a_filter_on_what_is_encrypted_is_an_error(store: Store) -> None:
     """Not an empty list; LangGraph's own keys and those that are listed can be searched."""
     options: dict[str, Any] = {"encryption_key": KEY, "clear_metadata": ["kind"]}

@@ -15,7 +15,13 @@ import psycopg
 import pytest
 import redis
 
-from langgraph_durable_state import DurableSaver, HeadMovedError, UnavailableError, UsageError
+from langgraph_durable_state import (
+    DurableSaver,
+    HeadMovedError,
+    KeyMissingError,
+    UnavailableError,
+    UsageError,
+)
 from tests.cases import TABLES, Store, at, chain, cp, id_of, ids_of, put, query, values_of
 from tests.conftest import MakeValkey
 from tests.servers import wait_until
@@ -357,8 +363,28 @@ async def test_an_anchor_holds_over_forks_and_prunes(keyed: Store) -> None:
     await saver.prune(["t"])
     assert await keyed.saver().check_head(anchor) == 1
     await saver.delete_thread("t")
-    with pytest.raises(HeadMovedError):
+    with pytest.raises(HeadMovedError, match="it has no head") as error:
         await keyed.saver().check_head(anchor)
+    assert "deleted" in str(error.value)
+    assert "accept_rollback" not in str(error.value)
+
+
+async def test_an_anchor_of_before_a_rekey_says_so(through: Store) -> None:
+    """By both keys, and by one who was given the new one only; another does for it."""
+    old, new = b"o" * 32, b"n" * 32
+    (option,) = through.options.keys() & {"integrity_key", "encryption_key"}
+    saver = through.saver(**{option: old})
+    await chain(saver, [{"c": 1}, {"c": 2}])
+    anchor = await saver.export_head("t")
+    both = through.saver(**{option: [new, old]})
+    await both.rekey(**({"renew": True} if option == "encryption_key" else {}))
+    with pytest.raises(HeadMovedError, match=r"another key since .*: export it again") as error:
+        await both.check_head(anchor)
+    assert "accept_rollback" not in str(error.value)
+    assert await both.check_head(await both.export_head("t")) == 0
+    if option == "integrity_key":
+        with pytest.raises(KeyMissingError, match=r"exported head .*export it again"):
+            await through.saver(integrity_key=new).check_head(anchor)
 
 
 async def test_an_anchor_of_a_subgraph_or_a_tenant_is_its_own(through: Store) -> None:

@@ -106,7 +106,7 @@ def event_rows(store: Store) -> list[tuple[str, Any]]:
         f" FROM {TABLE}.event ORDER BY n"
     )
     chain = [EventRow(n, at, kind, recording.respelled(d), mark) for n, at, kind, d, mark in rows]
-    assert recording.broken_at(keys.thread_key("", "t"), chain) is None
+    assert recording.breaks(keys.thread_key("", "t"), chain) == []
     return [(row.kind, json.loads(row.detail)) for row in chain]
 
 
@@ -132,7 +132,8 @@ async def test_a_damaged_head_is_served_from_its_hot_copy(hot_store: Store, dama
     )
     assert report.last_sound == id_of(configs[3])
     assert [one.repairable for one in report.damage] == [True]
-    assert heard.kinds == ["damaged"]
+    # What a head names is told by the next put.
+    assert heard.kinds == ["damaged", *["repaired"] * (damage != "the head names another")]
     assert [one.decision for one in heard.reports] == ["repair"]
     assert [(kind, d["decision"]) for kind, d in event_rows(hot_store)] == [("damaged", "repair")]
 
@@ -417,12 +418,13 @@ async def test_a_checkpoint_asked_for_by_id_is_served_right_or_not_at_all(
     configs = await stored(hot_store)
     hot_store.query(f"UPDATE {TABLE}.checkpoint SET record = {FLIP.format('record')}")
     saver = hot_store.saver(head_cache_bytes=0, hot_reads="auto")
+    assert (await saver.recover(configs[3])).decision == "repair"
     found = await saver.get_tuple(configs[3])
-    assert values_of(found) == HEAD  # by its hot copy
+    assert values_of(found) == HEAD  # by its hot copy, from which it is restored
+    assert (await saver.recover(configs[3])).decision == "resume"
     with pytest.raises(CorruptionError):
         await saver.get_tuple(configs[2])
     assert (await saver.recover(configs[2])).decision == "refuse"
-    assert (await saver.recover(configs[3])).decision == "repair"
 
 
 async def test_a_fork_of_a_repaired_checkpoint_is_whole(hot_store: Store) -> None:
@@ -552,6 +554,51 @@ async def test_a_newer_shape_is_refused(hot_store: Store, monkeypatch: pytest.Mo
             await hot_store.saver().get_tuple(at())
     report = await hot_store.saver().recover(at())
     assert (report.decision, report.asked) == ("refuse", id_of(newest))
+
+
+# -- what a read puts right ------------------------------------------------------------------
+
+
+@damages
+async def test_what_the_other_tier_has_is_restored_before_the_thread_moves_on(
+    hot_store: Store, damage: str
+) -> None:
+    """Since it has the head only: what is older than that would be gone."""
+    configs = await stored(hot_store)
+    hot_store.query(DAMAGE[damage])
+    heard = Heard()
+    saver = hot_store.saver(hot_reads="never", **heard.options)
+    await advance(saver, await saver.get_tuple(at()), {"n": 7})
+    assert [one.decision for one in heard.reports] == ["repair"]
+    hot_store.flush_redis()
+    fresh = hot_store.saver(on_corrupt="raise")
+    assert values_of(await fresh.get_tuple(configs[3])) == HEAD
+    assert len(await fresh.list(at())) == 5
+    report = await fresh.verify()
+    assert report, str(report)
+
+
+async def test_a_pending_write_that_redis_has_is_restored_by_a_read(hot_store: Store) -> None:
+    hot_store.options = {"when_durable_down": "queue"}
+    saver = hot_store.saver()
+    (config,) = await chain(saver, [{"n": 1}])
+    await saver.put_writes(config, [("n", 5)], "task")
+    hot_store.query(f"UPDATE {TABLE}.write SET data = {FLIP.format('data')}")
+    found = await hot_store.saver(hot_reads="never").get_tuple(at())
+    assert found.pending_writes == [("task", "n", 5)]
+    hot_store.flush_redis()
+    again = await hot_store.saver(on_corrupt="raise").get_tuple(at())
+    assert again.pending_writes == [("task", "n", 5)]
+
+
+async def test_what_cannot_be_restored_just_now_is_served_all_the_same(hot_store: Store) -> None:
+    """A reader may have no right to write."""
+    await stored(hot_store)
+    hot_store.query(DAMAGE["a byte of the record"])
+    hot_store.query(f"ALTER TABLE {TABLE}.checkpoint ADD CHECK (false) NOT VALID")
+    saver = hot_store.saver(hot_reads="never")
+    for _ in range(2):
+        assert values_of(await saver.get_tuple(at())) == HEAD
 
 
 # -- what recover does not do ----------------------------------------------------------------

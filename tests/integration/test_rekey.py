@@ -14,7 +14,6 @@ import pytest
 
 from langgraph_durable_state import (
     ConflictError,
-    CorruptionError,
     DurableSaver,
     KeyMissingError,
     UsageError,
@@ -194,13 +193,41 @@ async def test_what_is_damaged_is_left_as_it_is(store: Store) -> None:
     """A digest under a new key must not make it look right."""
     await chain(store.saver(integrity_key=OLD), [{"c": "x" * 999}, {"c": 2}])
     store.query(f"UPDATE durable_state.chunk SET {flipped('data')}")
-    with pytest.raises(CorruptionError):
-        await store.saver(integrity_key=[NEW, OLD]).rekey()
+    stored = store.query("SELECT digest, record FROM durable_state.checkpoint ORDER BY seq")
+    saver = store.saver(integrity_key=[NEW, OLD])
+    done = await saver.rekey()
+    assert (done.threads, done.rewritten, [one.thread for one in done.damaged]) == (1, 0, ["t"])
+    there = store.query("SELECT digest, record FROM durable_state.checkpoint ORDER BY seq")
+    assert there == stored
     await put(store.saver(), at("plain"), cp({"c": 1}))
-    with pytest.raises(CorruptionError, match="without a key"):
-        await store.saver(integrity_key=[NEW, OLD]).rekey(["plain"])
+    (left,) = (await saver.rekey(["plain"])).damaged
+    assert (left.thread, "without a key" in left.reason) == ("plain", True)
     with pytest.raises(UsageError, match="integrity_key"):
         await store.saver().rekey()
+
+
+async def test_one_thread_that_cannot_be_rekeyed_stops_no_other(store: Store) -> None:
+    """Damaged, under a key that nobody has, of a user whose keys were deleted: each is named."""
+    saver = store.saver(encryption_key=OLD)
+    for user in ("anne", "bob", "shredded", "gone"):
+        await put(saver, of(user, user), cp({"c": user * 500}))
+    bad = "tk = (SELECT tk FROM durable_state.thread WHERE id = 'bob')"
+    store.query(f"UPDATE durable_state.chunk SET {flipped('data')} WHERE {bad}")
+    await saver.shred("shredded")
+    store.query(
+        r"UPDATE durable_state.data_key SET master = '\x0000000000000000' WHERE user_id = 'gone'"
+    )
+    done = await store.saver(encryption_key=[NEW, OLD]).rekey()
+    assert (done.threads, done.rewritten, done.busy, done.keys) == (4, 0, (), 2)
+    left = {one.thread: one.reason for one in done.damaged}
+    assert left.keys() == {"", "bob", "shredded", "gone"}
+    assert "data key" in left[""]
+    assert "deleted" in left["shredded"]
+    found = await store.saver(encryption_key=NEW).get_tuple(at("anne"))
+    assert values_of(found) == {"c": "anne" * 500}
+    done = await store.saver(encryption_key=NEW).rekey(renew=True)
+    assert done.rewritten == 1
+    assert {one.thread for one in done.damaged} == {"", "bob", "shredded", "gone"}
 
 
 def test_the_command_rekeys(postgres_url: str) -> None:
@@ -216,7 +243,18 @@ def test_the_command_rekeys(postgres_url: str) -> None:
     done = subprocess.run(
         [*command, "--accept-plain"], env=env, capture_output=True, text=True, timeout=60
     )
-    assert json.loads(done.stdout) == {"threads": 1, "rewritten": 1, "busy": [], "keys": 0}
+    assert json.loads(done.stdout) == {
+        "threads": 1,
+        "rewritten": 1,
+        "busy": [],
+        "keys": 0,
+        "damaged": [],
+    }
     with DurableSaver(postgres_url, encryption_key=NEW) as saver:
         assert values_of(saver.get_tuple(at())) == {"c": 1}  # type: ignore[arg-type]
+        saver.put(of("anne", "u"), cp({"c": 1}), {}, {"c": "1"})
+        saver.shred("anne")
     assert query(postgres_url, "SELECT count(*) FROM durable_state.data_key") == [(1,)]
+    done = subprocess.run(command[:-1], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "0 of 2 threads" in done.stdout) == (4, True)
+    assert "left as it is: 'u': " in done.stderr

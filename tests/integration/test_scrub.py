@@ -462,8 +462,35 @@ async def test_the_outbox_knows_what_its_thread_is_called(hot_store: Store) -> N
     release(hot_store)
 
 
+async def test_what_is_lost_is_closed_by_going_on_without_it(hot_store: Store) -> None:
+    """A head by a fork, what is older by a prune."""
+    saver = hot_store.saver()
+    await story(saver)
+    hot_store.flush_redis()
+    harm(hot_store, f"UPDATE @checkpoint SET {flipped('record')} WHERE id = '2'")
+    harm(hot_store, "DELETE FROM @head")
+    lost = {("postgres", "head", "lost"), ("postgres", "checkpoint", "lost")}
+    assert outcomes(await saver.verify(repair=True)) == lost
+    await saver.fork_from(await saver.recover(at()))
+    lost.remove(("postgres", "head", "lost"))
+    assert outcomes(await saver.verify(repair=True)) == lost
+    await saver.prune(["t"])
+    assert await saver.verify()
+
+
+async def test_a_thread_that_only_redis_has_is_not_unknown(hot_store: Store) -> None:
+    """Postgres has nothing of it yet."""
+    hold(hot_store)
+    saver = hot_store.saver(write_policy="write_behind")
+    await step(saver, "1", own=text("1"))
+    report = await saver.verify(["t", "u"])
+    assert (report.threads, report.unknown, report.entries) == (1, ("u",), 1)
+    assert not report
+    release(hot_store)
+
+
 async def test_only_the_threads_that_are_named_are_checked(hot_store: Store) -> None:
-    """Of everybody, of a tenant, or some; an unknown one has nothing to be checked."""
+    """Of everybody, of a tenant, or some; of an unknown one it is said that there is nothing."""
     saver = hot_store.saver()
     await story(saver)
     for config in (at("u"), {"configurable": {**at("u")["configurable"], "tenant_id": "acme"}}):
@@ -473,7 +500,8 @@ async def test_only_the_threads_that_are_named_are_checked(hot_store: Store) -> 
     assert await report_of(saver, tenant_id="") == (2, 4)
     assert await report_of(saver, ["t"]) == (1, 3)
     assert await report_of(saver, ["u"], tenant_id="acme") == (1, 1)
-    assert await report_of(saver, ["none"]) == (1, 0)
+    none = await saver.verify(["none"])
+    assert (none.threads, none.unknown, bool(none)) == (0, ("none",), False)
     assert await report_of(saver, []) == (0, 0)
     with pytest.raises(UsageError, match="list of str"):
         await saver.verify("t")
@@ -607,6 +635,35 @@ async def test_a_copy_that_postgres_no_longer_has_becomes_that_of_the_head(
     assert keys(hot_store) == {}
 
 
+OLDER_COPY = {
+    "its row": "DELETE FROM @head",
+    "what it names": "UPDATE @head SET id = 'nothing', digest = decode(md5('x'), 'hex')",
+    "its checkpoint": "DELETE FROM @checkpoint WHERE id = '5'",
+}
+"""How a head is lost of which Redis has an older copy only."""
+
+
+@pytest.mark.parametrize("statement", OLDER_COPY.values(), ids=OLDER_COPY)
+async def test_a_copy_that_is_older_than_what_is_there_proves_no_head(
+    hot_store: Store, statement: str
+) -> None:
+    """The head stays as it is, and the newest sound state is served."""
+    saver = hot_store.saver()
+    await story(saver)
+    stale = keys(hot_store)[key_of(hot_store, "")]
+    for id in "45":
+        await step(saver, id, own=text(id))
+    set_copy(hot_store, stale)
+    harm(hot_store, statement)
+    harmed = rows(hot_store)
+    for found in (await saver.verify(), await saver.verify(repair=True)):
+        assert {outcome for *_, outcome in outcomes(found)} == {"lost"}
+    assert rows(hot_store) == harmed
+    served = await hot_store.saver(hot_reads="never").get_tuple(at())
+    newest = "4" if "checkpoint" in statement else "5"
+    assert values_of(served)["own"] == text(newest)
+
+
 def set_copy(store: Store, fields: dict[bytes, bytes]) -> None:
     with redis.Redis.from_url(store.redis_url) as client:
         client.delete(copy_key())
@@ -615,6 +672,46 @@ def set_copy(store: Store, fields: dict[bytes, bytes]) -> None:
 
 def copy_key() -> str:
     return hot_key("durable_state", Place(named("", "t"), ""))
+
+
+EVENTS: dict[str, tuple[str, list[int]]] = {
+    "changed": ("UPDATE @event SET kind = 'forked' WHERE n = 2", [2]),
+    "a digest": (f"UPDATE @event SET {flipped('digest')} WHERE n = 2", [2, 3]),
+    "deleted": ("DELETE FROM @event WHERE n = 2", [3]),
+    "the first deleted": ("DELETE FROM @event WHERE n = 1", [2]),
+    "inserted behind": (
+        "INSERT INTO @event SELECT tk, 4, at, kind, detail, digest FROM @event WHERE n = 3",
+        [4],
+    ),
+    "inserted before": (
+        "INSERT INTO @event SELECT tk, 0, at, kind, detail, digest FROM @event WHERE n = 3",
+        [0, 1],
+    ),
+}
+
+
+@each(EVENTS)
+async def test_an_event_that_is_not_what_was_written_is_found(
+    hot_store: Store, damage: tuple[str, list[int]]
+) -> None:
+    """Where the chain is broken is said, whether all threads are checked or one."""
+    statement, expected = damage
+    saver = hot_store.saver()
+    config = await put(saver, at(), cp({"n": text("n")}, id="0"))
+    for n in "123":  # each is served from the hot copy, and noted
+        harm(hot_store, f"UPDATE @checkpoint SET {flipped('record')} WHERE id = '{int(n) - 1}'")
+        await hot_store.saver(hot_reads="never").get_tuple(at())
+        config = await put(saver, config, cp({"n": text(n)}, id=n))
+    numbers = hot_store.query("SELECT n FROM durable_state.event ORDER BY n")
+    assert numbers == [(1,), (2,), (3,)]
+    assert not any(f.kind == "event" for f in (await saver.verify()).findings)
+    harm(hot_store, statement)
+    for threads in (None, ["t"]):
+        found = [f for f in (await saver.verify(threads)).findings if f.kind == "event"]
+        assert [(f.event, f.outcome, f.thread) for f in found] == [
+            (n, "lost", "t") for n in expected
+        ]
+        assert all(f"event {f.event}" in str(f) for f in found)
 
 
 async def test_a_dead_tier_is_an_outage_and_no_finding(hot_store: Store) -> None:

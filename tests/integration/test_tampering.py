@@ -408,3 +408,42 @@ async def test_no_key_is_in_an_error_or_its_traceback(
         found = traceback.TracebackException.from_exception(error.value, capture_locals=False)
         shown += "".join(found.format()) + repr(error.value)
     assert [form for form in forms(secret) if form in shown] == []
+
+
+@pytest.mark.parametrize("key", ["integrity_key", "encryption_key"])
+async def test_a_filter_finds_nothing_that_was_made_to_fit(
+    postgres_url: str, open_saver: Open, key: str
+) -> None:
+    """Somebody changed what filters look at. Nothing that fits is left out beside it."""
+    saver = open_saver(postgres_url, **{key: KEY})
+    await chain(saver, [{"c": n} for n in range(4)])
+    query(
+        postgres_url,
+        """UPDATE durable_state.checkpoint SET meta = meta || '{"step": 3}'
+           WHERE meta ->> 'step' = '1'""",
+    )
+    with pytest.raises(CorruptionError, match="filters"):
+        await saver.list(at(), filter={"step": 3})
+    lenient = open_saver(postgres_url, on_corrupt="fall_back", **{key: KEY})
+    found = await lenient.list(at(), filter={"step": 3})
+    assert [values_of(one) for one in found] == [{"c": 3}]
+    found = await saver.list(at(), filter={"step": 2, "source": "loop"})
+    assert [values_of(one) for one in found] == [{"c": 2}]
+
+
+@pytest.mark.parametrize("key", ["integrity_key", "encryption_key"])
+async def test_no_run_takes_along_what_it_did_not_make(
+    postgres_url: str, open_saver: Open, key: str
+) -> None:
+    """Somebody changed which run a checkpoint is found by."""
+    saver = open_saver(postgres_url, **{key: KEY})
+    for run in ("one", "two"):
+        await put(saver, at(run), cp({"c": run}), {"source": "loop", "step": 0, "run_id": run})
+    query(
+        postgres_url,
+        """UPDATE durable_state.checkpoint SET meta = meta || '{"run_id": "two"}'""",
+    )
+    with pytest.raises(CorruptionError, match="runs"):
+        await saver.delete_for_runs(["two"])
+    for run in ("one", "two"):
+        assert values_of(await saver.get_tuple(at(run))) == {"c": run}

@@ -19,6 +19,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
+from langgraph_durable_state.decisions.evolution.evolving import evolved
+from langgraph_durable_state.decisions.evolution.snapshot import Snapshot, Write
 from langgraph_durable_state.evolution import (
     StateSchema,
     rename_channel,
@@ -339,3 +341,14 @@ def test_a_run_goes_on_under_the_new_names(name: str, renamed: str) -> None:
         values, *rest = ended(graph, new)
         assert sorted(map(str, values["log"])) == sorted(map(str, expected[0]["log"]))
         assert rest == list(expected[1:])
+
+
+def test_a_checkpoint_that_langgraph_did_not_name_has_no_tasks() -> None:
+    """Its id is no UUID; what waits on it stays as it is."""
+    schema = StateSchema(version=1)
+    schema.step(0, rename_channel("a", "b"))
+    checkpoint = {"v": 4, "id": "mine", "channel_values": {"a": 1}, "channel_versions": {"a": 1}}
+    write = Write("task", "", "a", 2, 0)
+    snapshot = Snapshot("", 0, {**checkpoint, "versions_seen": {}}, {"step": 0}, (write,))
+    made = evolved(snapshot, schema, 1)
+    assert made.writes == (Write("task", "", "b", 2, 1),)

@@ -24,18 +24,25 @@ def chained(*kinds: str, thread: UUID = THREAD) -> list[EventRow]:
 def test_a_chain_is_sound_and_a_part_of_it_after_what_is_known() -> None:
     rows = chained("a", "b", "c")
     assert [row.n for row in rows] == [1, 2, 3]
-    assert recording.broken_at(THREAD, rows) is None
-    assert recording.broken_at(THREAD, rows[1:], Tip(1, rows[0].digest, 0)) is None
+    assert recording.breaks(THREAD, rows) == []
+    assert recording.breaks(THREAD, rows[1:], Tip(1, rows[0].digest, 0)) == []
 
 
 def test_an_event_that_was_changed_moved_or_removed_is_noticed() -> None:
     a, b, c = chained("a", "b", "c")
-    for field, value in {"at": 9, "kind": "z", "detail": "{}", "digest": b"x" * 16}.items():
-        assert recording.broken_at(THREAD, [a, replace(b, **{field: value}), c]) == 2
-    assert recording.broken_at(THREAD, [a, c]) == 2
-    assert recording.broken_at(THREAD, [b, c]) == 1
-    assert recording.broken_at(THREAD, [a, replace(c, n=2), replace(b, n=3)]) == 2
-    assert recording.broken_at(OTHER, [a, b, c]) == 1
+    for field, value in {"at": 9, "kind": "z", "detail": "{}"}.items():
+        assert broken(a, replace(b, **{field: value}), c) == [2]
+    assert broken(a, replace(b, digest=b"x" * 16), c) == [2, 3]
+    assert broken(a, c) == [3]
+    assert broken(b, c) == [2]
+    assert broken(a, replace(c, n=2), replace(b, n=3)) == [2, 3]
+    assert broken(replace(a, n=0), a, b, c) == [0, 1]
+    assert [n for n, _ in recording.breaks(OTHER, [a, b, c])] == [1, 2, 3]
+
+
+def broken(*rows: EventRow) -> list[int]:
+    """The numbers of the events at which a chain is broken."""
+    return [n for n, _ in recording.breaks(THREAD, rows)]
 
 
 def test_a_detail_has_one_spelling_that_jsonb_can_hold() -> None:

@@ -74,6 +74,8 @@ def test_what_would_be_repaired_is_what_the_other_tier_has() -> None:
     right = dataclasses.replace(REPORT.damage[0], repairable=True)
     both = dataclasses.replace(REPORT, damage=(*REPORT.damage, right))
     assert both.repairs == (right,)
+    assert both.as_dict()["repairs"] == [both.as_dict()["damage"][1]]
+    assert REPORT.as_dict()["repairs"] == []
 
 
 # -- questions -------------------------------------------------------------------------------

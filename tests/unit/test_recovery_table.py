@@ -32,9 +32,9 @@ KNOWN = (Tiers.COMPARED, Tiers.PARTLY)
 
 
 def test_every_combination_has_exactly_one_rule() -> None:
-    sizes = (4, 5, 3, 2, 3, 3, 2)
+    sizes = (5, 5, 3, 3, 3, 3, 2)
     assert tuple(len(kind) for kind in KINDS) == sizes
-    assert len(EVERYTHING) == len({words_of(e) for e in EVERYTHING}) == 2_160
+    assert len(EVERYTHING) == len({words_of(e) for e in EVERYTHING}) == 4_050
     assert {len([rule for rule in RULES if rule.fits(e)]) for e in EVERYTHING} == {1}
 
 
@@ -60,7 +60,7 @@ def _several(word: object) -> tuple[object, ...]:
 
 
 def test_an_outage_or_a_loss_is_never_an_empty_thread() -> None:
-    assert set(found(tiers=(Tiers.UNASKED, Tiers.LOST))) == {Decision.REFUSE}
+    assert set(found(tiers=(Tiers.UNASKED, Tiers.LOST, Tiers.MOVED))) == {Decision.REFUSE}
     assert set(found(tiers=Tiers.PARTLY, state=State.NOTHING)) == {Decision.REFUSE}
 
 
@@ -92,6 +92,7 @@ def test_a_head_falls_back_if_there_is_a_sound_ancestor() -> None:
     words = {"tiers": KNOWN, "elsewhere": Elsewhere.BAD, "asked": Asked.FALL_BACK}
     for ancestor, expected in (
         (Ancestor.SOUND, Decision.FALL_BACK),
+        (Ancestor.FOREIGN, Decision.REFUSE),
         (Ancestor.NONE, Decision.REFUSE),
     ):
         assert set(found(state=State.DAMAGED, ancestor=ancestor, **words)) == {expected}
@@ -118,7 +119,13 @@ def test_what_is_sound_is_resumed_and_marked_if_it_is_old_or_was_not_compared() 
 
 def test_each_refusal_names_its_error() -> None:
     named = {rule.means.split("`")[1] for rule in RULES if rule.decision is Decision.REFUSE}
-    assert named == {"CorruptionError", "EvolutionError", "StateLostError", "UnavailableError"}
+    assert named == {
+        "CorruptionError",
+        "EvolutionError",
+        "HeadMovedError",
+        "StateLostError",
+        "UnavailableError",
+    }
 
 
 # -- what leads into it ----------------------------------------------------------------------

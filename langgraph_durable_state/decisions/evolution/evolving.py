@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import EvolutionError
 from . import settling, tasks
 from .naming import Gone
-from .reusing import current_name, stored_name, touched, value_up
+from .reusing import current_name, path_up, stored_name, touched, value_up
 from .settling import Settled
 from .shaping import Shape
 from .snapshot import Snapshot
@@ -20,9 +20,11 @@ from .walking import Walk, gone_error, walk
 __all__ = [
     "current_name",
     "evolved",
+    "moved",
     "moved_interrupts",
     "moved_namespace",
     "path_of",
+    "path_up",
     "shown",
     "stored_name",
     "touched",
@@ -30,6 +32,19 @@ __all__ = [
 ]
 
 path_of = tasks.path_of
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A snapshot of another version.
+
+    Attributes:
+        tasks: the id of each task that has written, by the version of what it wrote and the id that
+            it had.
+    """
+
+    snapshot: Snapshot
+    tasks: Mapping[tuple[int, str], str]
 
 
 def evolved(
@@ -51,14 +66,27 @@ def evolved(
     Raises:
         EvolutionError: if it cannot be brought there without losing anything.
     """
+    return moved(snapshot, schema, to, ns, interrupts).snapshot
+
+
+def moved(
+    snapshot: Snapshot,
+    schema: StateSchema,
+    to: int,
+    ns: str | None = None,
+    interrupts: Mapping[str, str] | None = None,
+) -> Moved:
+    """The snapshot in the shape of version `to`, with what its tasks have become; see `evolved`."""
     ns = snapshot.ns if ns is None else ns
     stale = {write.version for write in snapshot.writes} - {to}
     if snapshot.version == to and ns == snapshot.ns and not stale and not interrupts:
-        return snapshot
+        return Moved(snapshot, {})
     shape = _walked(snapshot, schema, to).shape
-    told = [w for each in _settled(snapshot, schema, to, ns) for w in each.all(interrupts or {})]
+    settled = tuple(_settled(snapshot, schema, to, ns))
+    told = [write for each in settled for write in each.all(interrupts or {})]
     metadata = _under(shape.metadata, snapshot.ns, ns)
-    return Snapshot(ns, to, shape.checkpoint, metadata, settling.merged(told, to))
+    made = Snapshot(ns, to, shape.checkpoint, metadata, settling.merged(told, to))
+    return Moved(made, {(each.version, each.was): each.task for each in settled})
 
 
 def shown(
@@ -119,12 +147,13 @@ def moved_namespace(
     ns = snapshot.ns if ns is None else ns
     part, sign, rest = below[len(snapshot.ns) + 1 if snapshot.ns else 0 :].partition(tasks.NS_SEP)
     node, _, known = part.partition(tasks.NS_END)
-    path = tasks.path_of(tasks.below(snapshot.ns, node))
-    name = schema.path(path, snapshot.version, to).rpartition("/")[2]
     if not known:  # a subgraph with one namespace for all its runs
+        path = tasks.path_of(tasks.below(snapshot.ns, node))
+        name = schema.path(path, snapshot.version, to).rpartition("/")[2]
         return tasks.below(ns, name) + sign + rest
-    if name == node and ns == snapshot.ns:
-        return below
+    stages = schema.stages(snapshot.version, to, path_of(snapshot.ns))
+    if ns == snapshot.ns and not any(stage.nodes for stage in stages):
+        return below  # else the node may keep its name, and what starts it not
     return _moved(snapshot, schema, to, ns, node, known) + sign + rest
 
 

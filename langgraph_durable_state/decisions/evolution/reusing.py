@@ -157,3 +157,20 @@ def _raised(stage: Stage, old: str, new: str, value: Any) -> Any:
                 raise _untold(new, stage)
             return wrap(made[new])
     return value
+
+
+def path_up(schema: StateSchema, told: str, from_: int, to: int, path: str) -> str:
+    """The path of a task of version `from_`, as the tasks of version `to` are ordered by theirs.
+
+    Args:
+        schema: the graph's.
+        told: as stored.
+        from_, to: the versions.
+        path: the graph's, in the names of version `to`.
+    """
+    task = tasks.told(told, {"channel_values": {}})
+    if not isinstance(task, tasks.Task) or task.failed is not None:
+        return told  # a `Send` is ordered by its place alone
+    before = schema.path(path, to, from_)
+    now = schema.path(f"{before}/{task.node}" if before else task.node, from_, to)
+    return tasks.task_path(tasks.Task(now.rpartition("/")[2]))

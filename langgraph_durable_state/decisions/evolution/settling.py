@@ -30,10 +30,12 @@ class Settled:
     """One task's writes of one version, with the id and path that it has now.
 
     Attributes:
+        was: the id of the task as stored.
         interrupts: new ids by old ones.
     """
 
     version: int
+    was: str
     task: str
     path: str
     interrupts: Mapping[str, str]
@@ -94,7 +96,7 @@ def settled(
     Raises:
         EvolutionError: if the id has to be another, and its old one cannot be made again.
     """
-    kept = Settled(version, before.task, before.path, {}, after.writes)
+    kept = Settled(version, before.task, before.task, before.path, {}, after.writes)
     who, was = after.who, before.who
     pulled = isinstance(was, Task) and was.index is None
     sure = before.found or not (renamed and pulled)

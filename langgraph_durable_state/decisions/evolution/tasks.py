@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import binascii
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -229,6 +230,10 @@ def guesses(checkpoint: Mapping[str, Any], task: Task) -> Iterator[Task]:
 
 def found(at: Frame, checkpoint: Mapping[str, Any], task: Task, known: str) -> Task | None:
     """The task with the triggers that make its id the one that is stored; None if none do."""
+    try:
+        uuid.UUID(at.checkpoint)
+    except ValueError:  # none of LangGraph's: it has no tasks
+        return None
     return next((each for each in guesses(checkpoint, task) if task_id(at, each) == known), None)
 
 

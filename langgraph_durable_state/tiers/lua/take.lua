@@ -13,6 +13,10 @@ if ARGV[1] ~= '' then
   redis.call('DEL', KEYS[3])  -- first: a full server takes what follows a removal
   redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
 end
+-- Nothing is ever acknowledged under a count that is gone or is not one that was written.
+if not string.match(redis.call('GET', KEYS[2]) or '', '^[1-9]%d*$') then
+  redis.call('SET', KEYS[2], now())
+end
 -- The answer is bounded: an entry may be as large as a whole state.
 local answer, size = {redis.call('GET', KEYS[2]), 0}, 0
 for i = 0, math.min(left, tonumber(ARGV[3])) - 1 do

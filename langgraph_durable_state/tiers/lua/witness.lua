@@ -1,2 +1,3 @@
--- The newest signed head of a namespace that was seen. KEYS[1] where it is kept.
-return redis.call('GET', KEYS[1])
+-- The newest signed head of a namespace that was seen, and how often one was forgotten lately.
+-- KEYS: where it is kept, where that is counted.
+return redis.call('MGET', KEYS[1], KEYS[2])
