@@ -196,7 +196,8 @@ class Shape:
 
     def ns(self, place: Place, version: int) -> str:
         """A namespace in the names of a version, as far as they are known."""
-        return place.named if self.path(place, version) == path_of(place.named) else place.ns
+        stored = version < self.version and self.path(place, version) == path_of(place.ns)
+        return place.ns if stored else place.named
 
     def task_path(self, place: Place, batch: Batch) -> str:
         """Where the task of a batch is in its step, in the name that its node has today."""
