@@ -106,3 +106,45 @@ async def test_a_value_that_cannot_go_back_is_refused_before_anything_is_stored(
     state = await deploy.old.get_state(at())
     assert state.values["count"] == 1
     assert await deploy.old.invoke(Command(resume="yes"), at()) == {"asked": "yes", "count": 2}
+
+
+def joined(one: str) -> Build:
+    """A subgraph with a question, behind an edge that waits for two nodes."""
+    State: Any = TypedDict("State", {"log": Annotated[list, operator.add]}, total=False)
+
+    def build(saver: Any, ran: Counter[str]) -> Any:
+        def look(_: Any) -> Any:
+            ran["look"] += 1
+            return {"log": ["look"]}
+
+        inner = StateGraph(State)
+        inner.add_node("look", look)
+        inner.add_node("pick", lambda _: {"log": [interrupt("which?")]})
+        inner.add_edge(START, "look")
+        inner.add_edge("look", "pick")
+        graph = StateGraph(State)
+        for node in (one, "other"):
+            graph.add_node(node, lambda _: {"log": []})
+            graph.add_edge(START, node)
+        graph.add_node("research", inner.compile())
+        graph.add_edge([one, "other"], "research")
+        return graph.compile(checkpointer=saver)
+
+    return build
+
+
+@pytest.mark.parametrize("turns", ["old new old", "new old new", "old new new", "new old old"])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+async def test_a_subgraph_is_found_whose_starter_was_renamed(
+    deploy: Deploy, turns: str, durability: Any
+) -> None:
+    """Its node's name stays, its task's id does not; a turn in the middle answers nothing."""
+    deploy.between(joined("one"), joined("first"), rename_node("one", "first"))
+    one, other, last = (who for who in turns.split())
+    await getattr(deploy, one).invoke({"log": []}, at(), durability=durability)
+    await getattr(deploy, other).invoke(None, at(), durability=durability)
+    waiting = questions(await getattr(deploy, last).get_state(at()))
+    resume = Command(resume={waiting["which?"]: "this"})
+    done = await getattr(deploy, last).invoke(resume, at(), durability=durability)
+    assert done == {"log": ["look", "this"]}
+    assert deploy.ran == {"look": 1}
