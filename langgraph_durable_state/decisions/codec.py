@@ -405,11 +405,12 @@ class Batch:
     writes: tuple[Channel, ...]
     schema_version: int = 0
     other: Batch | None = None
-    """The same in an older version of the state, for code that knows no newer."""
+    """The same in a newer version of the state, for code that knows it. It is stored under the
+    older one's task: what code of either version writes of a task takes the other's place."""
 
     def known_to(self, version: int) -> Batch:
-        """As code of a version can read it."""
-        if self.schema_version <= version or self.other is None:
+        """As code of a version reads it."""
+        if self.other is None or self.other.schema_version > version:
             return self
         return self.other
 
@@ -440,7 +441,8 @@ def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow
     before: tuple[Any, ...] = (batch.schema_version,) if batch.schema_version else ()
     if other is not None:
         beside = [_entry(write) for write in other.writes]
-        before = ([batch.schema_version, other.schema_version, other.task, other.path, beside],)
+        own = batch.schema_version, other.schema_version
+        before = ([*own, other.task, other.path, beside],)
     content = ormsgpack.packb([*before, *entries])
     mark = _mark(place, batch, content, seal)
     return WriteRow(
@@ -497,11 +499,11 @@ def _read_batch(row: WriteRow, parts: list[Any], chunks: Mapping[int, Chunk]) ->
     if isinstance(before, int):
         writes = _channels(parts, lambda _: None, row.numbers, chunks)
         return Batch(row.id, row.task, row.path, row.slot, writes, before)
-    version, older, task, path, entries = before
+    version, newer, task, path, entries = before
     at = sum(map(_count, parts))
     writes = _channels(parts, lambda _: None, row.numbers[:at], chunks)
     beside = _channels(entries, lambda _: None, row.numbers[at:], chunks)
-    other = Batch(row.id, task, path, row.slot, beside, older)
+    other = Batch(row.id, task, path, row.slot, beside, newer)
     return Batch(row.id, row.task, row.path, row.slot, writes, version, other)
 
 

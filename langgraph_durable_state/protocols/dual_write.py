@@ -114,7 +114,7 @@ class DualWrite:
         weaver: Weaver,
         serializer: Serializer,
     ) -> Batch:
-        """A batch of writes with its second form.
+        """A batch of writes in its second form, with the first.
 
         Raises:
             EvolutionError: if it cannot be brought there.
@@ -144,8 +144,7 @@ class DualWrite:
                 made_of = weaver.channel(write.channel, write.value, where=where, lossy=lossy)
                 channels.append(made_of)
         task, path = made[0].task, made[0].path
-        other = Batch(batch.id, task, path, batch.slot, tuple(channels), older)
-        return replace(batch, other=other)
+        return Batch(batch.id, task, path, batch.slot, tuple(channels), older, batch)
 
     def _known(self, values: Sequence[Any]) -> dict[str, str]:
         """The other ids of interrupts that were raised further in."""

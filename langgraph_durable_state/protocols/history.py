@@ -18,7 +18,7 @@ from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..ports import Durable
 from ..words import Digest, Page, Place, RecordRow
-from .reading import Reader, by_version, corrupt
+from .reading import Reader, by_version, corrupt, known
 from .shaping import Shape
 
 if TYPE_CHECKING:  # LangGraph has DeltaChannels since 1.2
@@ -240,7 +240,7 @@ def _on_branch(
         _require(place, record, child.consumed, {row.digest for row in rows})
     found: dict[str, list[tuple[str, str, Any]]] = {}
     ours = reader.shape.version
-    batches = [each.known_to(ours) for each in reader.batches(place, chosen, page.chunks)]
+    batches = known(reader.batches(place, chosen, page.chunks), ours)
     for batch in batches:
         reader.shape.check(place, record.id, batch.schema_version)
     told = _as_taken_up(reader.shape, place, child, by_version(batches))

@@ -16,6 +16,7 @@ from langgraph._internal._constants import INTERRUPT, NS_END, NS_SEP
 
 from ..decisions import keys
 from ..decisions.codec import Batch, Record
+from ..decisions.evolution.calling import caller_of
 from ..decisions.evolution.evolving import moved_interrupts, moved_namespace, path_of
 from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.serializing import Serializer
@@ -23,6 +24,7 @@ from ..errors import EvolutionError
 from ..ports import Durable
 from ..words import Place
 from .dual_write import DualWrite
+from .settling import Settler
 from .shared import Shared
 from .vault import Vault
 
@@ -39,6 +41,7 @@ class Naming:
         shared: the saver's.
         durable: where to look.
         vault: finds the keys that it is read with.
+        settler: makes durable what the hot tier alone holds.
         dual: knows checkpoints that were put here.
         pause: waits for some seconds, beside what else is going on.
     """
@@ -48,11 +51,14 @@ class Naming:
         shared: Shared,
         durable: Durable,
         vault: Vault,
+        settler: Settler,
         dual: DualWrite,
         pause: Callable[[float], Awaitable[bool]],
     ) -> None:
         self._dual = dual
         self._pause = pause
+        self._known = shared.namespaces
+        self._settler = settler
         self._shape = shared.shape
         self._reader = shared.reader
         self._durable = durable
@@ -62,8 +68,16 @@ class Naming:
         """Whether a config's namespace is certainly stored under the name that it has there."""
         return not self._shape.renames or not config["configurable"].get("checkpoint_ns")
 
-    async def place(self, serializer: Serializer, config: Mapping[str, Any]) -> Place:
+    async def place(
+        self, serializer: Serializer, config: Mapping[str, Any], known: bool = False
+    ) -> Place:
         """The place that a config names.
+
+        Args:
+            serializer: reads the checkpoints around it.
+            config: LangGraph's.
+            known: whether it is enough where it was when it was last read: who writes has read it,
+                and is told if it was moved since.
 
         Raises:
             UsageError: if it names none.
@@ -72,6 +86,8 @@ class Naming:
         place = keys.place_of(config)
         if self.is_plain(config):
             return place
+        if known and (found := self._known.get(place)) is not None:
+            return found
         named = partial(self._stored, serializer, place, config)
         return await self._vault.reading(place.thread, named)
 
@@ -80,32 +96,62 @@ class Naming:
     ) -> Place:
         if NS_END not in place.ns:
             return await self._kept(place)
+        found = await self._sought(serializer, place, config)
+        if found is not None:
+            self._known.put(place, found)
+        return found or place
+
+    async def _sought(
+        self, serializer: Serializer, place: Place, config: Mapping[str, Any]
+    ) -> Place | None:
+        """Where a subgraph of a task is stored, or is to be; None if nothing tells."""
         outside = around_of(place.ns)
         if outside is None or await self._is_there(place):
             return place
-        outer = await self.place(serializer, _at(config, outside))
+        outer = await self.place(serializer, _at(config, outside), known=True)
         ids = config["configurable"].get("checkpoint_map") or {}
         id = ids.get(outside)
         found = await self._found(outer, id)
-        parent = self._reader.stored(*found, serializer) if found is not None else None
+        parent = self._oldest(found[0], serializer) if found is not None else None
         if parent is not None and parent.version < self._shape.version:
             for ns in await self._durable.heads(place.thread):
                 if around_of(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
                     return replace(place, ns=ns, alias=place.ns)
         other = found[0].other if found is not None else None
         older = self._shape.beside if other is None else other.schema_version
-        if older is None or not (parent is not None or id):
-            return place
-        today = await self.outline(serializer, outer, id or "", parent)
-        return await self._beside(place, outer, today, older) if today is not None else place
+        if older is None or not (found is not None or id):
+            return None
+        if found is None and (called := self._called(place, outer, config, id, older)) is not None:
+            return called
+        if found is None:
+            await self._settler.settle(place.thread)
+            found = await self._found(outer, id)
+        newest = self._reader.stored(found[0], (), serializer) if found is not None else None
+        today = await self.outline(serializer, outer, id or "", newest)
+        return await self._beside(place, outer, today, older) if today is not None else None
+
+    def _called(
+        self, place: Place, outer: Place, config: Mapping[str, Any], id: str | None, older: int
+    ) -> Place | None:
+        """Where a subgraph is to be stored whose caller's checkpoint is not stored yet, nor may be
+        until it ends."""
+        told = config.get("metadata") or {}
+        caller = caller_of(told, id, outer.named, self._shape.version) if id else None
+        try:
+            return self._under(place, outer, caller, older) if caller is not None else None
+        except EvolutionError:  # it is of another task
+            return None
+
+    def _under(self, place: Place, outer: Place, parent: Snapshot, older: int) -> Place:
+        schema = self._shape.schema
+        assert schema is not None
+        ns = moved_namespace(parent, schema, older, place.ns, ns=outer.ns)
+        return replace(place, ns=ns, alias=place.ns) if ns != place.ns else place
 
     async def _beside(self, place: Place, outer: Place, parent: Snapshot, older: int) -> Place:
         """Where a subgraph of a checkpoint that is stored in an older shape too is stored: under
         the name that older code gives it, if that is at work, or was when it began."""
-        schema = self._shape.schema
-        assert schema is not None
-        ns = moved_namespace(parent, schema, older, place.ns, ns=outer.ns)
-        found = replace(place, ns=ns, alias=place.ns) if ns != place.ns else place
+        found = self._under(place, outer, parent, older)
         at_work = self._shape.beside is not None
         return found if at_work or await self._is_there(found) else place
 
@@ -161,6 +207,12 @@ class Naming:
         found = await self._found(place, id)
         return self._reader.stored(*found, serializer) if found is not None else None
 
+    def _oldest(self, record: Record, serializer: Serializer) -> Snapshot:
+        """A checkpoint in the oldest shape that it is stored in: what is below it is stored under
+        the names that nodes had then."""
+        version = record.schema_version if record.other is None else record.other.schema_version
+        return self._reader.stored(record.known_to(version), (), serializer)
+
     async def _found(self, place: Place, id: str | None) -> tuple[Record, list[Batch]] | None:
         found = await self._durable.read(place, id, b"", None)
         if found is None or found.row is None or not found.row.record:
@@ -174,27 +226,26 @@ class Naming:
         """Today's ids of the interrupts that wait in the subgraphs of a checkpoint, by those that
         they were stored with."""
         waits = any(write.name == INTERRUPT for batch in batches for write in batch.writes)
-        if not waits or self._shape.fits(record, batches):
+        if self._shape.schema is None or not waits or self._shape.fits(record, batches):
             return {}
-        return await self._below(
-            serializer, record.place, self._reader.stored(record, batches, serializer)
-        )
+        await self._settler.settle(record.place.thread)
+        return await self._below(serializer, record)
 
-    async def _below(
-        self, serializer: Serializer, outer: Place, parent: Snapshot
-    ) -> dict[str, str]:
-        schema = self._shape.schema
+    async def _below(self, serializer: Serializer, record: Record) -> dict[str, str]:
+        schema, outer = self._shape.schema, record.place
         assert schema is not None
+        parent = self._oldest(record, serializer)
         out: dict[str, str] = {}
         for ns in await self._durable.heads(outer.thread):
             named = self._named(parent, outer, ns) if around_of(ns) == outer.ns else None
             if named is None:
                 continue
             place = Place(outer.thread, ns, named)
-            inner = await self.snapshot(serializer, place, None)
-            if inner is not None:
+            found = await self._found(place, None)
+            if found is not None:
+                inner = self._reader.stored(*found, serializer)
                 out |= moved_interrupts(inner, schema, self._shape.version, ns=named)
-                out |= await self._below(serializer, place, inner)
+                out |= await self._below(serializer, found[0])
         return out
 
 

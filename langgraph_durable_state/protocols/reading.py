@@ -239,7 +239,7 @@ class Reader:
         """
         place, ours = record.place, self.shape.version
         record = record.known_to(ours)
-        batches = [batch.known_to(ours) for batch in batches]
+        batches = known(batches, ours)
         for version in (record.schema_version, *(batch.schema_version for batch in batches)):
             self.shape.check(place, record.id, version)
         of = self.shape.reader(serializer, record.schema_version)
@@ -252,7 +252,9 @@ class Reader:
             for version, path, task, name, write in by_version(batches)
         )
         checkpoint = {**body, "id": record.id, "channel_values": values}
-        return Snapshot(place.ns, record.schema_version, checkpoint, metadata, tuple(writes))
+        ns = self.shape.ns(place, record.schema_version)
+        of_all = tuple(writes)
+        return Snapshot(ns, record.schema_version, checkpoint, metadata, of_all, place.ns)
 
     def written(self, record: Record, write: Channel, version: int, serializer: Serializer) -> Any:
         """The value of a verified write against a record, as code of a version stored it.
@@ -343,6 +345,13 @@ def chosen_batches(batches: Iterable[Batch]) -> list[Batch]:
         if have is None or grows:
             chosen[key] = batch
     return list(chosen.values())
+
+
+def known(batches: Iterable[Batch], version: int) -> list[Batch]:
+    """The batches that count, as code of a version reads them; last what was written while the
+    state was stored in two versions, which is over where a task has others."""
+    counting = sorted(chosen_batches(batches), key=lambda batch: batch.other is not None)
+    return [batch.known_to(version) for batch in counting]
 
 
 def by_version(batches: Sequence[Batch]) -> Iterator[tuple[int, str, str, str, Channel]]:

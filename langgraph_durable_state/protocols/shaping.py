@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from ..decisions import recovery
 from ..decisions.chunking import Channel
 from ..decisions.codec import Batch, Record
+from ..decisions.evolution import tasks
 from ..decisions.evolution.evolving import (
     current_name,
     evolved,
@@ -24,9 +25,10 @@ from ..decisions.evolution.evolving import (
     value_up,
 )
 from ..decisions.evolution.fingerprint import fingerprint_of
-from ..decisions.evolution.operations import Operation, Renode
+from ..decisions.evolution.operations import Operation, Reclass, Renode, Reshape
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.steps import StateSchema
+from ..decisions.evolution.tasks import Task
 from ..decisions.evolution.unknown import unknown_tasks
 from ..decisions.recovery import Version
 from ..decisions.reviving import Revival
@@ -192,6 +194,22 @@ class Shape:
         path = path_of(place.named)
         return path if self.schema is None else self.schema.path(path, self.version, version)
 
+    def ns(self, place: Place, version: int) -> str:
+        """A namespace in the names of a version, as far as they are known."""
+        stored = version < self.version and self.path(place, version) == path_of(place.ns)
+        return place.ns if stored else place.named
+
+    def task_path(self, place: Place, batch: Batch) -> str:
+        """Where the task of a batch is in its step, in the name that its node has today."""
+        batch = batch.known_to(self.version)
+        who = tasks.told(batch.path, {"channel_values": {}})  # one that was sent has no name in it
+        if self.schema is None or not isinstance(who, Task) or who.failed is not None:
+            return batch.path
+        around = self.path(place, batch.schema_version)
+        path = f"{around}/{who.node}" if around else who.node
+        node = self.schema.path(path, batch.schema_version, self.version).rpartition("/")[2]
+        return tasks.task_path(Task(node))
+
     def name_of(self, place: Place, channel: str, version: int) -> str | None:
         """What a channel of today was called in a version; None if it was not there.
 
@@ -243,15 +261,34 @@ def shape_of(schema: StateSchema | None, dual_write: tuple[int, int] | None) -> 
     if dual_write is None:
         return Shape(checked)
     version = checked.version if checked is not None else 0
-    if checked is None or tuple(dual_write) != (version - 1, version):
+    if checked is None or dual_write not in ((version - 1, version), [version - 1, version]):
         raise UsageError(
             f"dual_write={dual_write!r}: use ({version - 1}, {version}), the version before the "
             "schema's and its own"
         )
-    one_way = [each for each in checked.operations(version - 1) if not each.reversible]
+    # What is stored of an object names its class and fields, whatever it is stored for.
+    one_way = [
+        each
+        for each in checked.operations(version - 1)
+        if not each.reversible or isinstance(each, Reclass)
+    ]
     if one_way:
-        raise UsageError(f"dual_write: there is no way back for {one_way[0]!r}")
+        raise UsageError(
+            f"dual_write: the step from version {version - 1} has no way back for "
+            f"{_subject(one_way[0])}"
+        )
     return Shape(checked, version - 1)
+
+
+def _subject(each: Operation) -> str:
+    """What an operation is about."""
+    if isinstance(each, Reshape):
+        return f"channel {', '.join(map(repr, each.sources))}"
+    if isinstance(each, Renode):
+        return f"node {each.old!r}"
+    if isinstance(each, Reclass):
+        return f"class {':'.join(each.old)}"
+    return "its function"
 
 
 def _order(write: Write) -> tuple[str, str, int]:

@@ -158,6 +158,7 @@ class Shared:
         clock: seconds of the epoch.
         shape: of the user's state.
         outlines, interrupts: what `DualWrite` notes.
+        namespaces: where subgraphs' are stored, by the places that today's code calls them by.
         serializer: reads metadata where no call brings one.
         on_recovery: called where a head is not served just as it was left; None for nobody.
     """
@@ -181,5 +182,6 @@ class Shared:
     shape: Shape
     outlines: Lately[tuple[Place, str], Snapshot]
     interrupts: Lately[str, str]
+    namespaces: Lately[Place, Place]
     serializer: Serializer
     on_recovery: OnRecovery | None = None

@@ -119,13 +119,15 @@ class Teller:
         seen = served.seen
         made = findings.made_at(seen.checkpoint)
         writes = seen.pending_writes or []
-        paths = {batch.path for batch in served.batches if batch.task != NULL_TASK_ID}
+        shape, place = self._shared.shape, served.record.place
+        written = (batch for batch in served.batches if batch.task != NULL_TASK_ID)
+        paths = {shape.task_path(place, batch) for batch in written}
         return replace(
             report,
             checkpoint=served.record.id,
             tier=served.tier,
             age=self._shared.clock() - made if made is not None else None,
-            version=served.record.schema_version,
+            version=served.record.known_to(shape.version).schema_version,
             interrupts=findings.interrupts(writes),
             unrecorded=findings.unrecorded(seen.checkpoint, paths),
             dangling=findings.dangling(seen.checkpoint["channel_values"], writes),

@@ -129,7 +129,7 @@ class Writer:
         asked = request(config, checkpoint, metadata, new_versions)
         if not self._naming.is_plain(config):
             asked = asked.frozen(serializer)
-            asked = replace(asked, place=await self._naming.place(serializer, config))
+            asked = replace(asked, place=await self._naming.place(serializer, config, known=True))
         run = run_of_versions(checkpoint.get("channel_versions") or {})
         loaded = tagged_run(config)
         if run is not None and run.conflict is not None:
@@ -476,7 +476,7 @@ class Writer:
             return
         if not self._naming.is_plain(config):
             writes = [(name, serializer.copied(value, name)) for name, value in writes]
-            place = await self._naming.place(serializer, config)
+            place = await self._naming.place(serializer, config, known=True)
         near = self._near(config, place, id) if self._vault.encrypts else None
         seal = self._vault.at_hand(place.thread, near)
         if seal is None:

@@ -211,6 +211,9 @@ def _ns_at(snapshot: Snapshot, version: int, to: int, ns: str, path: str) -> str
     """The namespace that code of a version knew; None if nobody told it."""
     if version == to:
         return ns
+    older = version < snapshot.version
+    if older and snapshot.former is not None and path == path_of(snapshot.former):
+        return snapshot.former
     if version == snapshot.version or (ns == snapshot.ns and path == path_of(ns)):
         return snapshot.ns
     return None

@@ -37,6 +37,8 @@ class Snapshot:
             ``versions_seen`` and ``updated_channels``.
         metadata: its step, the checkpoints of the graphs around it, and what else was put with it.
         writes: what waits on it.
+        former: its namespace in the names that older code knows, if that is at work; None if it is
+            the same, or nobody told.
     """
 
     ns: str
@@ -44,3 +46,4 @@ class Snapshot:
     checkpoint: Mapping[str, Any]
     metadata: Mapping[str, Any]
     writes: tuple[Write, ...] = ()
+    former: str | None = None
