@@ -87,7 +87,7 @@ class RecoveryReport:
         skipped: checkpoints that were not served, newest first, each with the reason.
         last_sound: the id of the newest checkpoint that is sound, with all that it needs.
         last_readable: where the one asked for cannot be read by this code though it is sound, the
-            id of the newest earlier one that can: a run that is given that id goes on from there.
+            id of the newest earlier one that can; see `fork_from`.
         age: seconds since what is served was made, by its own account; None if it does not tell.
         version, code_version: of the state's shape: that of what is served, and this code's.
         interrupts: questions that wait for their answer.
@@ -118,6 +118,7 @@ class RecoveryReport:
     damage: tuple[Damage, ...] = ()
     _head: bytes | None = field(default=None, repr=False)
     _sound: bytes | None = field(default=None, repr=False)
+    _readable: bytes | None = field(default=None, repr=False)
 
     @property
     def repairs(self) -> tuple[Damage, ...]:
@@ -149,7 +150,7 @@ class RecoveryReport:
         if self.last_sound and self.last_sound != self.checkpoint:
             yield "Last sound", self.last_sound
         if self.last_readable:
-            yield "Last readable", self.last_readable
+            yield "Readable", self.last_readable
         if self.version is not None:
             yield "Version", f"{self.version}, this code has {self.code_version}"
         for name, found in self._found():

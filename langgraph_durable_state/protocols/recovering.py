@@ -392,7 +392,7 @@ class Recovery:
             break
         return replace(made, skipped=tuple(skipped), damage=tuple(damage))
 
-    async def readable(self, serializer: Serializer, place: Place, target: Target) -> str | None:
+    async def readable(self, serializer: Serializer, place: Place, target: Target) -> Head | None:
         """The newest earlier checkpoint that this code can read."""
         async for earlier in self._finder.before(place, target):
             try:
@@ -403,7 +403,7 @@ class Recovery:
                 raise
             except (CorruptionError, EvolutionError):
                 continue
-            return record.id
+            return _head(earlier)
         return None
 
     async def without_replay(

@@ -65,7 +65,9 @@ class Teller:
         if not isinstance(found.error, EvolutionError) or found.target is None:
             return report
         readable = await self._recovery.readable(serializer, place, found.target)
-        return replace(report, last_readable=readable)
+        if readable is None:
+            return report
+        return replace(report, last_readable=readable.id, _readable=readable.digest)
 
     async def unkeyed(
         self, place: Place, id: str | None, error: DurableStateError

@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from langgraph_durable_state import EvolutionError
+from langgraph_durable_state import EvolutionError, UsageError
 from langgraph_durable_state.evolution import StateSchema, convert_channel, rename_channel
 from tests.cases import Store, at
 from tests.integration import evolving
@@ -259,7 +259,9 @@ async def test_a_value_that_a_step_refuses(store: Store) -> None:
     report = await seen.recover(new.at)
     assert (report.decision, report.error.split(":")[0]) == ("refuse", "EvolutionError")
     assert report.last_sound == report.asked
-    await graph.invoke(None, at(new.thread, id=report.last_readable))
+    with pytest.raises(UsageError, match="nothing to go back to"):
+        await seen.fork_from(report)
+    await graph.invoke(None, await seen.fork_from(report, readable=True))
     state = await graph.get_state(new.at)
     assert (state.values["count"], state.next) == ("4", ())
     assert new.ran == ["first", "ask", "last"]

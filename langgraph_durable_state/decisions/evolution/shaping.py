@@ -68,8 +68,16 @@ def _reshaped(shape: Shape, each: Reshape) -> Shape:
         made = asking.reshaped(each, [value for value, _ in bare])
         wrap = bare[0][1] if len(bare) == 1 else lambda new: new
         values |= {name: wrap(value) for name, value in zip(each.targets, made, strict=True)}
-    if isinstance(values.get(tasks.START), dict):
-        values[tasks.START] = dict(updates.reshaped([*values[tasks.START].items()], each))
+    given = values.get(tasks.START)
+    if isinstance(given, dict):
+        values[tasks.START] = dict(updates.reshaped([*given.items()], each))
+    elif given is not None:
+        raise EvolutionError(
+            f"A run's input waits to be taken up as a {type(given).__name__}, and of an object it "
+            f"cannot be told what it held of {', '.join(each.sources)}: let the run begin with "
+            "the code that it was given to",
+            channel=tasks.START,
+        )
     return _become(shape, values, dict.fromkeys(each.sources, each.targets))
 
 
