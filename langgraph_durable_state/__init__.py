@@ -19,6 +19,7 @@ from .errors import (
 )
 from .events import Event
 from .health import Health
+from .migration import MigrateProgress, MigrateReport
 from .protocols.rekeying import Rekeyed
 from .recovery import RecoveryReport
 from .rerun import arerun_on_conflict, rerun_on_conflict
@@ -39,6 +40,8 @@ __all__ = [
     "Lease",
     "LeaseHeldError",
     "LeaseLostError",
+    "MigrateProgress",
+    "MigrateReport",
     "RecoveryReport",
     "Redact",
     "Rekeyed",

@@ -60,7 +60,7 @@ def _app() -> "typer.Typer":
     # The commands are defined in here because typer is an extra; their docstrings are their help.
     import typer
 
-    from . import cli_integrity, cli_keys, cli_verify
+    from . import cli_integrity, cli_keys, cli_migrate, cli_schema, cli_verify
     from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, Tenant
 
     app = typer.Typer(
@@ -173,7 +173,7 @@ def _app() -> "typer.Typer":
         else:
             typer.echo("nothing is lost of a thread of this name and tenant, if there is one")
 
-    for more in cli_integrity, cli_verify, cli_keys:
+    for more in cli_integrity, cli_verify, cli_keys, cli_schema, cli_migrate:
         more.add_to(app)
     return app
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from .saver import DurableSaver
 
@@ -20,6 +22,13 @@ Schema = Annotated[str, typer.Option(help="The schema of the tables in Postgres.
 Prefix = Annotated[str, typer.Option(help="What the keys in Redis begin with.")]
 Tenant = Annotated[str, typer.Option(help="Whose it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+def bar() -> Progress:
+    """A bar on stderr; nothing where that is no terminal."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from . import verification
-from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores
+from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, bar
 from .errors import DurableStateError, UsageError
 from .exit_codes import DAMAGED, FAILED, INTERRUPTED, REPAIRED, code_of
 from .verification import VerifyProgress, VerifyReport
@@ -79,18 +77,16 @@ def _with_progress(
 ) -> VerifyReport:
     """What `work` returns, while a bar on stderr shows how far it is; if it stops before its end,
     how to go on is said."""
-    console, last = Console(stderr=True), list[VerifyProgress]()
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task = bar.add_task("0 threads", total=1.0)
+    last, shown = list[VerifyProgress](), bar()
+    task = shown.add_task("0 threads", total=1.0)
 
     def show(now: VerifyProgress) -> None:
         last[:] = [now]
         found = f", {now.findings} findings" if now.findings else ""
-        bar.update(task, completed=now.share, description=f"{now.threads} threads{found}")
+        shown.update(task, completed=now.share, description=f"{now.threads} threads{found}")
 
     try:
-        with bar:
+        with shown:
             return work(show)
     except (KeyboardInterrupt, DurableStateError) as error:
         if last:

@@ -231,7 +231,7 @@ class Custody:
         if ids is None:
             keys, unwrapped = await driver.rekeyer.rewrap()
             damaged += unwrapped
-            async for thread in driver.rekeyer.threads(tenant):
+            async for thread in driver.rewriter.threads(tenant):
                 await one(thread)
         else:
             for id in ids:

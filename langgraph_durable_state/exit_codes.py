@@ -27,6 +27,8 @@ BUSY = dict(BY_ERROR)[ConflictError]
 """Somebody else was faster."""
 REPAIRED = 7
 """Something is not what was written, and was restored, or can be: what is served is right."""
+UNDECLARED = 8
+"""A graph changed in a way that its stored threads would notice, and no step says so."""
 INTERRUPTED = 130
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -62,6 +63,8 @@ class Integrity:
 
     async def _recover(self, driver: Driver, config: RunnableConfig) -> RecoveryReport:
         place, id = keys.place_of(config), keys.checkpoint_id_of(config)
+        with suppress(UnavailableError):  # which the report tells of
+            place = await driver.naming.place(self._serializer, config)
         report = partial(driver.teller.report, self._serializer, place, id)
         try:
             try:
@@ -71,13 +74,15 @@ class Integrity:
         except UnavailableError as down:
             return driver.teller.outage(place, down)
 
-    def fork_from(self, report: RecoveryReport) -> RunnableConfig:
+    def fork_from(self, report: RecoveryReport, *, readable: bool = False) -> RunnableConfig:
         """Makes the last sound checkpoint of a report the head, with the pending writes that it
         has, so that a run of the thread continues from there. Nothing is deleted: what was the
         head can still be looked up by its id, if it can be read.
 
         Args:
             report: what `recover` said of the head.
+            readable: the last one that this code can read instead, where a sound head cannot be
+                brought into today's shape, say: what came after it is gone back on.
 
         Returns:
             The config of the thread: ``graph.invoke(None, saver.fork_from(report))``.
@@ -88,19 +93,22 @@ class Integrity:
                 the last sound one itself and still refused: this code cannot read it, for one.
             UnavailableError: if Postgres cannot be reached, or Redis where it may be ahead.
         """
-        return run(self._fork_blocking(report))
+        return run(self._fork_blocking(report, readable))
 
-    async def _fork_blocking(self, report: RecoveryReport) -> RunnableConfig:
-        return await self._fork(await self._faces.blocking(), report)
+    async def _fork_blocking(self, report: RecoveryReport, readable: bool) -> RunnableConfig:
+        return await self._fork(await self._faces.blocking(), report, readable)
 
-    async def afork_from(self, report: RecoveryReport) -> RunnableConfig:
+    async def afork_from(self, report: RecoveryReport, *, readable: bool = False) -> RunnableConfig:
         """Makes the last sound checkpoint of a report the head; see `fork_from`."""
-        return await self._fork(await self._faces.native(), report)
+        return await self._fork(await self._faces.native(), report, readable)
 
-    async def _fork(self, driver: Driver, report: RecoveryReport) -> RunnableConfig:
+    async def _fork(self, driver: Driver, report: RecoveryReport, readable: bool) -> RunnableConfig:
         if not isinstance(report, RecoveryReport):
             raise UsageError("fork_from needs what recover() returned")
+        arguments.flag("readable", readable)
         to, known, sound = report.last_sound, report._head, report._sound
+        if readable:
+            to, sound = report.last_readable, report._readable
         why = f" Reading it is refused: {report.error}" if report.error else ""
         if to is None or known is None or sound is None:
             raise UsageError(

@@ -287,7 +287,8 @@ class Durable(LeaseTable, EventTable, KeyTable, Scrub, Protocol):
 
     async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
         """Replaces all checkpoints of a thread, and what is given of its writes, with new chunks,
-        if its heads are still `heads` and it has no other checkpoints; tells whether it did. What
+        if its heads are still `heads` and it has no other checkpoints; tells whether it did. A row
+        of writes that is no longer what it was stays, and what would follow it does not come. What
         nothing refers to any more is removed."""
 
     async def mark_ahead(

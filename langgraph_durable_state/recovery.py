@@ -86,6 +86,8 @@ class RecoveryReport:
         tier: ``"postgres"`` or ``"redis"``: where that comes from.
         skipped: checkpoints that were not served, newest first, each with the reason.
         last_sound: the id of the newest checkpoint that is sound, with all that it needs.
+        last_readable: where the one asked for cannot be read by this code though it is sound, the
+            id of the newest earlier one that can; see `fork_from`.
         age: seconds since what is served was made, by its own account; None if it does not tell.
         version, code_version: of the state's shape: that of what is served, and this code's.
         interrupts: questions that wait for their answer.
@@ -106,6 +108,7 @@ class RecoveryReport:
     tier: str | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     last_sound: str | None = None
+    last_readable: str | None = None
     age: float | None = None
     version: int | None = None
     code_version: int = 0
@@ -115,6 +118,7 @@ class RecoveryReport:
     damage: tuple[Damage, ...] = ()
     _head: bytes | None = field(default=None, repr=False)
     _sound: bytes | None = field(default=None, repr=False)
+    _readable: bytes | None = field(default=None, repr=False)
 
     @property
     def repairs(self) -> tuple[Damage, ...]:
@@ -145,6 +149,8 @@ class RecoveryReport:
             yield "Skipped", f"{id}: {reason}"
         if self.last_sound and self.last_sound != self.checkpoint:
             yield "Last sound", self.last_sound
+        if self.last_readable:
+            yield "Readable", self.last_readable
         if self.version is not None:
             yield "Version", f"{self.version}, this code has {self.code_version}"
         for name, found in self._found():

@@ -21,6 +21,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from .custody import Custody
 from .decisions import arguments
 from .decisions.codec import Blobs, Compression
+from .decisions.evolution.snapshot import Snapshot
+from .decisions.evolution.steps import StateSchema
 from .decisions.keys import Numbers, thread_of
 from .decisions.redaction import Redaction, Screen
 from .decisions.reviving import Allow, permitting
@@ -37,6 +39,7 @@ from .events import Observer
 from .integrity import Integrity, check_hook
 from .key_sources import KeySources, keys_for
 from .leases import LeaseGiver
+from .migrating import Migrating
 from .operations import Operations
 from .protocols.drafting import request
 from .protocols.engine import listing_of
@@ -44,6 +47,7 @@ from .protocols.leases import Leases
 from .protocols.leasing import fence_of
 from .protocols.reading import Reader
 from .protocols.runs import Register, Run
+from .protocols.shaping import shape_of
 from .protocols.shared import Known, Shared
 from .protocols.upkeep import check_strategy
 from .recovery import OnRecovery
@@ -70,7 +74,7 @@ _RECENT = 32
 """Records kept to build on when a checkpoint given by id is forked."""
 
 
-class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSaver[str]):
+class DurableSaver(Operations, Integrity, Custody, Migrating, LeaseGiver, BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over Postgres (durable) and, if given, Redis (hot copies).
 
     It serves `invoke` and `ainvoke` alike, from any thread and any number of event loops. The
@@ -160,6 +164,10 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             filtered by, beside LangGraph's own (``source``, ``step``, ``parents``, ``run_id``).
         accept_plain: believe what was stored without a key, or not encrypted, too, while a key is
             introduced.
+        state_schema: the versions of the graph's state, and how each came from the one before: what
+            older code stored is read in the shape that the graph has now. None for version 0.
+        dual_write: ``(n - 1, n)`` stores everything in the shape of the version before as well, as
+            long as workers with older code are at work; n is the schema's version.
 
     Raises:
         UsageError: if an argument cannot be used.
@@ -205,6 +213,8 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         encryption_key: KeySources | None = None,
         clear_metadata: Sequence[str] = (),
         accept_plain: bool = False,
+        state_schema: StateSchema | None = None,
+        dual_write: tuple[int, int] | None = None,
     ) -> None:
         if serde is not None and not hasattr(serde, "loads_typed") and not hasattr(serde, "loads"):
             raise UsageError(f"serde must be a LangGraph serializer, not {serde!r}")
@@ -251,6 +261,10 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         doubted: Lately[tuple[Place, str], bool] = Lately(_FILLED)
         told: Lately[tuple[Place, bytes], bool] = Lately(_FILLED)
         events = EventLog(observer)
+        shape = shape_of(state_schema, dual_write)
+        outlines: Lately[tuple[Place, str], Snapshot] = Lately(_FILLED)
+        namespaces: Lately[Place, Place] = Lately(_FILLED)
+        interrupts: Lately[str, str] = Lately(_FILLED)
         shared = Shared(
             blobs=blobs,
             numbers=Numbers(),
@@ -261,17 +275,21 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             doubted=doubted,
             told=told,
             events=events,
-            reader=Reader(blobs, head_cache_bytes > 0, events.unknown_class),
+            reader=Reader(blobs, head_cache_bytes > 0, events.unknown_class, shape),
             hot_from=self._settings.hot_from,
             fork_on_conflict=on_conflict == "fork",
             policy=self._settings.policy,
             unflushed=background,
             leases=self._leases,
             clock=time.time,
+            shape=shape,
+            outlines=outlines,
+            namespaces=namespaces,
+            interrupts=interrupts,
             serializer=Serializer(self.serde),
             on_recovery=check_hook(on_recovery),
         )
-        caches = (heads, recent, filled, doubted, told)
+        caches = (heads, recent, filled, doubted, told, outlines, interrupts, namespaces)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
         screen = Screen(redact, events.secret_seen if self._settings.detect_secrets else None)
         self._screen = None if screen.idle else screen
@@ -440,15 +458,15 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
             UsageError: if an argument cannot be used.
         """
         listing = listing_of(config, filter, before, self._clear)
-        pages = run(self._pages_blocking(listing, arguments.limit(limit)))
+        pages = run(self._pages_blocking(config, listing, arguments.limit(limit)))
         while (page := run(_next_page(pages))) is not None:
             yield from page
 
     async def _pages_blocking(
-        self, listing: Any, limit: int | None
+        self, config: RunnableConfig | None, listing: Any, limit: int | None
     ) -> AsyncIterator[Sequence[CheckpointTuple]]:
         engine = (await self._faces.blocking()).engine
-        return engine.list(self._serializer, listing, limit)
+        return engine.list(self._serializer, config, listing, limit)
 
     async def alist(
         self,
@@ -462,7 +480,7 @@ class DurableSaver(Operations, Integrity, Custody, LeaseGiver, BaseCheckpointSav
         listing = listing_of(config, filter, before, self._clear)
         arguments.limit(limit)
         engine = (await self._faces.native()).engine
-        async for page in engine.list(self._serializer, listing, limit):
+        async for page in engine.list(self._serializer, config, listing, limit):
             for found in page:
                 yield found
 

@@ -58,7 +58,9 @@ class MemoryFaces(Faces):
         super().__init__(of._postgres, of._redis, of._settings, of._shared, of._caches, background)
         background.start = _nobody  # type: ignore[method-assign]
         commits, tiers = MemoryCommits(durable), (hot, outbox)
-        self._driver = Driver(of._shared, durable, commits, *tiers, self._breakers, _nothing)
+        self._driver = Driver(
+            of._shared, durable, commits, *tiers, self._breakers, _nothing, _no_pause
+        )
 
     async def _open_blocking(self) -> Driver:
         return self._driver
@@ -76,3 +78,7 @@ def _nobody() -> None:
 
 async def _nothing() -> None:
     pass
+
+
+async def _no_pause(_: float) -> bool:
+    return True

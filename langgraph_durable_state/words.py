@@ -46,10 +46,19 @@ class DataKey:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A namespace of a thread: what has a head."""
+    """A namespace of a thread: what has a head.
+
+    ``alias`` is what today's code calls it, where a node was renamed since it was first stored.
+    """
 
     thread: Thread
     ns: str
+    alias: str | None = field(default=None, compare=False)
+
+    @property
+    def named(self) -> str:
+        """The namespace in today's names."""
+        return self.ns if self.alias is None else self.alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +86,22 @@ class RecordRow:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Stored rows of a thread under other digests: records with the metadata to search by, and
-    batches of writes with their namespaces, each after the digest it had before; the chunks that
-    are new; and heads by namespace."""
+    """Stored rows of a thread under other digests, and perhaps under other names: records, each
+    after the digest it had before, with the metadata to search by; the rows of writes that go, each
+    with its namespace, and those that come, each with the place among them of the one that it
+    follows; the chunks that are new; and heads by namespace.
+
+    ``former`` are the names that namespaces had which are called something else now. If ``exact``,
+    the writes that go must be all that there are of these records.
+    """
 
     records: Sequence[tuple[Digest, RecordRow, str]]
-    writes: Sequence[tuple[Digest, str, WriteRow]]
+    gone: Sequence[tuple[str, WriteRow]]
+    writes: Sequence[tuple[int, str, WriteRow]]
     chunks: Sequence[ChunkRow]
     heads: Mapping[str, Head]
+    former: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

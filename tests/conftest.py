@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.servers import (
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
         ValkeySentinels,
         ValkeyServer,
     )
+
+settings.register_profile("untimed", deadline=None)  # a machine may be busy
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

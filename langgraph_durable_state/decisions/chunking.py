@@ -318,9 +318,9 @@ def items_of(chunk: Chunk, shape: Shape, serializer: Serializer) -> list[Any]:
         items = serializer.loads("msgpack", array_header(chunk.count) + chunk.plain)
     else:
         items = list(serializer.loads("msgpack", map_header(chunk.count) + chunk.plain).items())
-    if chunk.prints is None or (chunk.reader is not None and chunk.reader is not serializer.serde):
+    if chunk.prints is None or (chunk.reader is not None and chunk.reader is not serializer.way):
         chunk.prints = tuple(_print(i, serializer) for i in items)
-        chunk.items, chunk.reader = None, serializer.serde
+        chunk.items, chunk.reader = None, serializer.way
     return items  # type: ignore[no-any-return]
 
 
@@ -343,7 +343,7 @@ def _print(item: Any, serializer: Serializer) -> bytes:
 
 def _read_by_other(pieces: Iterable[Piece], serializer: Serializer) -> bool:
     readers = (p.chunk.reader for p in pieces)
-    return any(reader is not None and reader is not serializer.serde for reader in readers)
+    return any(reader is not None and reader is not serializer.way for reader in readers)
 
 
 def _stored_prints(base: Channel | None, paired: bool, serializer: Serializer) -> set[bytes]:

@@ -8,7 +8,7 @@ version; old ones are read for ever. A blob also names the key that its row's di
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import ormsgpack
@@ -26,8 +26,9 @@ from .digest import PLAIN, Seal
 from .keys import decoded, encoded
 from .matching import Chunk, Piece
 
-RECORD_FORMAT = 2
-"""Records that are not counted are of format 1, which lacks the count."""
+RECORD_FORMAT = 3
+"""Records without another form are of format 2, which lacks it; those that are not counted
+either are of format 1, which lacks the count too."""
 
 DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
 """What reading fails with if something else is there than was written."""
@@ -128,13 +129,27 @@ def numbers_of(channels: Sequence[Channel]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """A checkpoint in the shape of a version of the state."""
+
+    schema_version: int
+    body: Typed
+    metadata: Typed
+    channels: tuple[Channel, ...]
+
+    def digest(self, seal: Seal) -> Digest:
+        digests = (channel.digest(seal) for channel in self.channels)
+        return seal.of_form(self.schema_version, self.body, self.metadata, digests)
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One checkpoint with its chunks, in the form in which it is stored.
 
     ``consumed`` are the digests of the parent's pending writes that this checkpoint's run loaded
     or made; None if its writer could not tell, which stands for all of them. ``seal`` is what its
     digest is made under. Under a key ``count`` says how often the head had moved by then, itself
-    included.
+    included. ``other`` is its form in an older version of the state, for code that knows no newer.
     """
 
     place: Place
@@ -148,6 +163,7 @@ class Record:
     consumed: tuple[Digest, ...] | None
     seal: Seal = PLAIN
     count: int = 0
+    other: Form | None = None
 
     def digest(self) -> Digest:
         return self.seal.of_record(
@@ -161,14 +177,39 @@ class Record:
             (channel.digest(self.seal) for channel in self.channels),
             self.consumed,
             self.count,
+            None if self.other is None else self.other.digest(self.seal),
         )
+
+    def known_to(self, version: int) -> Record:
+        """As code of a version can read it: in its other form, if that alone is old enough."""
+        other = self.other
+        if self.schema_version <= version or other is None or other.schema_version > version:
+            return self
+        of = {field.name: getattr(other, field.name) for field in fields(other)}
+        return replace(self, **of, other=None)
+
+    @property
+    def versions(self) -> set[int]:
+        """Those of the user's state that it is stored in."""
+        other = self.other
+        return {self.schema_version} | ({other.schema_version} if other is not None else set())
+
+    @property
+    def all_channels(self) -> tuple[Channel, ...]:
+        """Those of its other form too."""
+        return self.channels + (self.other.channels if self.other is not None else ())
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Its chunks' numbers, in the manifest's order."""
+        return numbers_of(self.all_channels)
 
     def by_name(self) -> dict[str, Channel]:
         return {channel.name: channel for channel in self.channels}
 
     def chunks(self) -> dict[int, Chunk]:
         """Its chunks by number."""
-        return {p.chunk.no: p.chunk for channel in self.channels for p in channel.pieces}
+        return {p.chunk.no: p.chunk for channel in self.all_channels for p in channel.pieces}
 
     @property
     def size(self) -> int:
@@ -180,24 +221,73 @@ class Record:
 def pack_record(record: Record, blobs: Blobs, digest: Digest) -> bytes:
     """The bytes of the `record` column of a record with this digest: all but the ids, which stand
     in columns of their own."""
-    versions = [channel.version for channel in record.channels]
+    other = record.other
+    format = 3 if other is not None else 2 if record.count else 1
+    version, *form = _packed_form(record)
     plain = ormsgpack.packb(
         (
-            RECORD_FORMAT if record.count else 1,
-            record.schema_version,
+            format,
+            version,
             record.parent_digest,
-            (record.body.tag, record.body.data),
-            (record.metadata.tag, record.metadata.data),
-            [_entry(channel) for channel in record.channels],
-            versions,
+            *form,
             None if record.consumed is None else b"".join(record.consumed),
-            *((record.count,) if record.count else ()),
+            *((record.count,) if format > 1 else ()),
+            *((_packed_form(other),) if other is not None else ()),
         )
     )
     return blobs.pack(plain, seal=record.seal, digest=digest)
 
 
-def record_parts(row: RecordRow, blobs: Blobs) -> tuple[Any, ...]:
+def _packed_form(form: Record | Form) -> tuple[Any, ...]:
+    return (
+        form.schema_version,
+        (form.body.tag, form.body.data),
+        (form.metadata.tag, form.metadata.data),
+        [_entry(channel) for channel in form.channels],
+        [channel.version for channel in form.channels],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FormParts:
+    """What is stored of a checkpoint in one version of the state; nothing proves it here."""
+
+    schema_version: int
+    body: tuple[str, bytes]
+    metadata: tuple[str, bytes]
+    entries: Sequence[Sequence[Any]]
+    versions: Sequence[Any]
+
+    @property
+    def count(self) -> int:
+        """Of chunk numbers."""
+        return sum(map(_count, self.entries))
+
+    def form(self, numbers: Sequence[int], chunks: Mapping[int, Chunk]) -> Form:
+        by_name = {decoded(e[0]): v for e, v in zip(self.entries, self.versions, strict=True)}
+        channels = _channels(self.entries, by_name.__getitem__, numbers, chunks)
+        return Form(self.schema_version, Typed(*self.body), Typed(*self.metadata), channels)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordParts:
+    """The fields of a row's `record` column; nothing proves them here."""
+
+    format: int
+    parent_digest: Digest
+    form: FormParts
+    consumed: bytes | None
+    count: int
+    other: FormParts | None
+
+    def known_to(self, version: int) -> tuple[FormParts, int]:
+        """The form that code of a version can read, and where its chunk numbers begin."""
+        if self.form.schema_version > version and self.other is not None:
+            return self.other, self.form.count
+        return self.form, 0
+
+
+def record_parts(row: RecordRow, blobs: Blobs) -> RecordParts:
     """The fields of a row's `record` column.
 
     Raises:
@@ -207,7 +297,7 @@ def record_parts(row: RecordRow, blobs: Blobs) -> tuple[Any, ...]:
     return _parts(blobs.unpack(row.record, row.digest))
 
 
-def _parts(unpacked: Unpacked) -> tuple[Any, ...]:
+def _parts(unpacked: Unpacked) -> RecordParts:
     try:
         parts = ormsgpack.unpackb(unpacked.data)
         known = int(parts[0]) if isinstance(parts, list) and len(parts) >= 8 else 0
@@ -215,9 +305,15 @@ def _parts(unpacked: Unpacked) -> tuple[Any, ...]:
         raise unreadable(None, "the record", error) from error
     if known > RECORD_FORMAT:
         raise EvolutionError(f"record format {known} was written by a newer version")
-    if len(parts) != {1: 8, 2: 9}.get(known):
+    if len(parts) != {1: 8, 2: 9, 3: 10}.get(known):
         raise Unsound(None, "the record has no format that this library wrote")
-    return tuple(parts) if known > 1 else (*parts, 0)
+    try:
+        whole: list[Any] = [*parts, *(0, None)[known - 1 :]]
+        _, version, parent_digest, *form, consumed, count, other = whole
+        beside = None if other is None else FormParts(*other)
+        return RecordParts(known, parent_digest, FormParts(version, *form), consumed, count, beside)
+    except DAMAGE as error:
+        raise unreadable(None, "the record", error) from error
 
 
 def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs: Blobs) -> Record:
@@ -231,22 +327,23 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
     _check_tenant(place, unpacked.seal)
     parts = _parts(unpacked)
     try:
-        _, schema_version, parent_digest, body, metadata, entries, versions, *rest = parts
-        consumed, count = rest
-        by_name = {decoded(e[0]): v for e, v in zip(entries, versions, strict=True)}
-        channels = _channels(entries, by_name.__getitem__, row.numbers, chunks)
+        at = parts.form.count if parts.other is not None else len(row.numbers)
+        form = parts.form.form(row.numbers[:at], chunks)
+        other = None if parts.other is None else parts.other.form(row.numbers[at:], chunks)
+        consumed = parts.consumed
         record = Record(
             place,
             row.id,
             row.parent,
-            parent_digest,
-            schema_version,
-            Typed(*body),
-            Typed(*metadata),
-            channels,
+            parts.parent_digest,
+            form.schema_version,
+            form.body,
+            form.metadata,
+            form.channels,
             None if consumed is None else _split(consumed),
             unpacked.seal,
-            count,
+            parts.count,
+            other,
         )
         actual = record.digest()
     except DAMAGE as error:
@@ -267,15 +364,20 @@ def channel_of_number(row: RecordRow, bad: set[int], blobs: Blobs) -> str | None
     return next((name for name, numbers in present if not bad.isdisjoint(numbers)), None)
 
 
-def channels_present(row: RecordRow, blobs: Blobs) -> dict[str, tuple[int, ...]]:
-    """The channels that a stored record holds a value of, with their chunk numbers.
+def channels_present(
+    row: RecordRow, blobs: Blobs, version: int | None = None
+) -> dict[str, tuple[int, ...]]:
+    """The channels that a stored record holds a value of, with their chunk numbers; as code of a
+    version knows them, if one is given.
 
     Raises:
         Unsound: if they cannot be read. Nothing proves them here.
     """
-    out, at = {}, 0
+    out = {}
     try:
-        for entry in record_parts(row, blobs)[5]:
+        parts = record_parts(row, blobs)
+        form, at = parts.known_to(version) if version is not None else (parts.form, 0)
+        for entry in form.entries:
             n = _count(entry)
             out[decoded(entry[0])] = row.numbers[at : at + n]
             at += n
@@ -293,13 +395,29 @@ def _split(joined: bytes) -> tuple[Digest, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One row's worth of a task's writes: the written values as channels, in order."""
+    """One row's worth of a task's writes: the written values as channels, in order, in the shape
+    of a version of the user's state."""
 
     id: str
     task: str
     path: str
     slot: int
     writes: tuple[Channel, ...]
+    schema_version: int = 0
+    other: Batch | None = None
+    """The same in a newer version of the state, for code that knows it. It is stored under the
+    older one's task: what code of either version writes of a task takes the other's place."""
+
+    def known_to(self, version: int) -> Batch:
+        """As code of a version reads it."""
+        if self.other is None or self.other.schema_version > version:
+            return self
+        return self.other
+
+    @property
+    def all_writes(self) -> tuple[Channel, ...]:
+        """Those of its other form too."""
+        return self.writes + (self.other.writes if self.other is not None else ())
 
 
 def slot_name(slot: int) -> str:
@@ -307,13 +425,26 @@ def slot_name(slot: int) -> str:
     return str(min(slot, 0))
 
 
+def differing_slot(digest: Digest) -> int:
+    """The slot of a batch that differs from the first: positive, and its own."""
+    return int.from_bytes(digest[:4]) & 0x7FFFFFFF or 1
+
+
 def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow:
-    """The stored form of a batch under a seal."""
-    content = ormsgpack.packb([_entry(write) for write in batch.writes])
-    chunk_digests = [p.chunk.digest for write in batch.writes for p in write.pieces]
-    mark = seal.of_write(
-        place, batch.id, batch.task, batch.path, slot_name(batch.slot), content, chunk_digests
-    )
+    """The stored form of a batch under a seal.
+
+    Before its entries stands the version of the user's state, unless that is 0; with the other
+    form, if there is one.
+    """
+    entries = [_entry(write) for write in batch.writes]
+    other = batch.other
+    before: tuple[Any, ...] = (batch.schema_version,) if batch.schema_version else ()
+    if other is not None:
+        beside = [_entry(write) for write in other.writes]
+        own = batch.schema_version, other.schema_version
+        before = ([*own, other.task, other.path, beside],)
+    content = ormsgpack.packb([*before, *entries])
+    mark = _mark(place, batch, content, seal)
     return WriteRow(
         batch.id,
         batch.task,
@@ -322,8 +453,28 @@ def pack_batch(place: Place, batch: Batch, blobs: Blobs, seal: Seal) -> WriteRow
         len(batch.writes),
         mark,
         blobs.pack(content, seal=seal, digest=mark),
-        numbers_of(batch.writes),
+        numbers_of(batch.all_writes),
     )
+
+
+def versions_of(row: WriteRow, blobs: Blobs) -> set[int]:
+    """The versions of the user's state that a stored batch is there in. Nothing proves it here.
+
+    Raises:
+        Unsound: if it cannot be read.
+    """
+    try:
+        before = _version(ormsgpack.unpackb(blobs.unpack(row.blob, row.digest).data))
+        return {before} if isinstance(before, int) else {int(each) for each in before[:2]}
+    except DAMAGE as error:
+        raise unreadable(None, f"writes of task {row.task}", error) from error
+
+
+def _version(parts: list[Any]) -> Any:
+    """Takes off the parts of a batch what stands before its entries; see `pack_batch`."""
+    if parts and (isinstance(parts[0], int) or isinstance(parts[0][0], int)):
+        return parts.pop(0)
+    return 0
 
 
 def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: Blobs) -> Batch:
@@ -335,14 +486,28 @@ def read_batch(place: Place, row: WriteRow, chunks: Mapping[int, Chunk], blobs: 
     content, _, seal = blobs.unpack(row.blob, row.digest)
     _check_tenant(place, seal)
     try:
-        entries = ormsgpack.unpackb(content)
-        writes = _channels(entries, lambda _: None, row.numbers, chunks)
+        batch = _read_batch(row, ormsgpack.unpackb(content), chunks)
     except DAMAGE as error:
         raise unreadable(None, f"writes of task {row.task}", error) from error
-    chunk_digests = [p.chunk.digest for write in writes for p in write.pieces]
-    mark = seal.of_write(
-        place, row.id, row.task, row.path, slot_name(row.slot), content, chunk_digests
-    )
-    if mark != row.digest:
+    if _mark(place, batch, content, seal) != row.digest:
         raise Unsound(None, f"the digest of task {row.task}'s writes does not match them")
-    return Batch(row.id, row.task, row.path, row.slot, writes)
+    return batch
+
+
+def _read_batch(row: WriteRow, parts: list[Any], chunks: Mapping[int, Chunk]) -> Batch:
+    before = _version(parts)
+    if isinstance(before, int):
+        writes = _channels(parts, lambda _: None, row.numbers, chunks)
+        return Batch(row.id, row.task, row.path, row.slot, writes, before)
+    version, newer, task, path, entries = before
+    at = sum(map(_count, parts))
+    writes = _channels(parts, lambda _: None, row.numbers[:at], chunks)
+    beside = _channels(entries, lambda _: None, row.numbers[at:], chunks)
+    other = Batch(row.id, task, path, row.slot, beside, newer)
+    return Batch(row.id, row.task, row.path, row.slot, writes, version, other)
+
+
+def _mark(place: Place, batch: Batch, content: bytes, seal: Seal) -> Digest:
+    chunks = [p.chunk.digest for write in batch.all_writes for p in write.pieces]
+    slot = slot_name(batch.slot)
+    return seal.of_write(place, batch.id, batch.task, batch.path, slot, content, chunks)

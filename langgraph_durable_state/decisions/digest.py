@@ -93,12 +93,13 @@ class Seal:
         channels: Iterable[Digest],
         consumed: Iterable[Digest] | None,
         count: int = 0,
+        other: Digest | None = None,
     ) -> Digest:
         """Covers all that a checkpoint is, its parent's digest included: history is a hash
-        chain."""
+        chain. ``other`` is that of its form in another version of the state."""
         return self.of_parts(
             (
-                *(("r2", count) if count else ("r1",)),
+                *(("r3", count, other) if other else ("r2", count) if count else ("r1",)),
                 encoded(place.thread.tenant),
                 encoded(place.thread.id),
                 place.ns,
@@ -112,6 +113,13 @@ class Seal:
                 None if consumed is None else list(consumed),
             )
         )
+
+    def of_form(
+        self, schema_version: int, body: Typed, metadata: Typed, channels: Iterable[Digest]
+    ) -> Digest:
+        """Covers a checkpoint's form in a version of the state beside its own."""
+        fields = (body.tag, body.data), (metadata.tag, metadata.data)
+        return self.of_parts(("f1", schema_version, *fields, list(channels)))
 
     def of_write(
         self,

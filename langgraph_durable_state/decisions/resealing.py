@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..words import ChunkRow, Digest, Head, Place, RecordRow, Rewritten, Typed, WriteRow
+from ..words import ChunkRow, Digest, Head, Place, RecordRow, Rewritten, WriteRow
 from . import codec, heads
 from .chunking import Channel
 from .codec import Batch, Blobs, Record
@@ -20,57 +20,93 @@ from .matching import Chunk
 
 @dataclass
 class Resealed:
-    """What was made so far, under `seal`; `project` gives the metadata to search by."""
+    """What was made so far, under `seal`; `project` gives a record's metadata to search by."""
 
     blobs: Blobs
     seal: Seal
     numbers: Iterator[int]
-    project: Callable[[Typed], str]
+    project: Callable[[Record], str]
     old: bool = False
     """Whether anything was under another seal."""
+    fresh: list[Chunk] = field(default_factory=list)
+    """Chunks under `seal` that are not stored yet."""
     _chunks: dict[int, Chunk] = field(default_factory=dict)
+    _marks: set[Digest] = field(default_factory=set)
     _digests: dict[Digest, Digest] = field(default_factory=dict)
     _records: list[tuple[Digest, RecordRow, str]] = field(default_factory=list)
-    _writes: list[tuple[Digest, str, WriteRow]] = field(default_factory=list)
+    _gone: list[tuple[str, WriteRow]] = field(default_factory=list)
+    _writes: list[tuple[int, str, WriteRow]] = field(default_factory=list)
     _heads: dict[str, Head] = field(default_factory=dict)
+    _former: dict[str, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
 
-    def batch(self, place: Place, row: WriteRow, batch: Batch, seal: Seal) -> None:
-        """A verified batch of writes that is under `seal`."""
-        self._note(seal)
-        writes = tuple(self._channel(write) for write in batch.writes)
-        made = codec.pack_batch(place, replace(batch, writes=writes), self.blobs, self.seal)
-        self._digests[row.digest] = made.digest
-        self._writes.append((row.digest, place.ns, made))
+    def batch(
+        self,
+        former: Sequence[tuple[str, WriteRow]],
+        place: Place,
+        batch: Batch,
+        seal: Seal,
+        aside: bool = False,
+    ) -> None:
+        """A batch of writes made of verified rows under `seal`, each with its namespace.
 
-    def record(self, row: RecordRow, record: Record, is_head: bool) -> None:
-        """A verified record; its parent, if it is there, came before, and so did its writes."""
+        Args:
+            former: the rows.
+            place, batch: where it is stored, and what it is.
+            seal: theirs.
+            aside: it is not its task's first, if it differs from that at all.
+        """
+        self._note(seal)
+        writes, other = self._channels(batch.writes), batch.other
+        if other is not None:
+            other = replace(other, writes=self._channels(other.writes))
+        batch = replace(batch, writes=writes, other=other)
+        made = codec.pack_batch(place, batch, self.blobs, self.seal)
+        if aside:
+            made = replace(made, slot=codec.differing_slot(made.digest))
+        if not aside or made.digest not in self._marks:
+            self._writes.append((len(self._gone), place.ns, made))
+        self._marks.add(made.digest)
+        for ns, row in former:
+            self._gone.append((ns, row))
+            self._digests[row.digest] = made.digest
+
+    def record(self, row: RecordRow, record: Record, is_head: bool) -> Record:
+        """A record made of a verified row; its parent, if it is there, came before, and so did that
+        one's writes."""
         self._note(record.seal)
-        consumed = record.consumed
+        consumed, other = record.consumed, record.other
         made = replace(
             record,
             parent_digest=self._renamed(record.parent_digest),
-            channels=tuple(self._channel(channel) for channel in record.channels),
-            consumed=None if consumed is None else tuple(map(self._renamed, consumed)),
+            channels=self._channels(record.channels),
+            other=None
+            if other is None
+            else replace(other, channels=self._channels(other.channels)),
+            consumed=None if consumed is None else self._all_renamed(consumed),
             seal=self.seal,
             count=self._count(record, is_head),
         )
         digest = made.digest()
         self._digests[row.digest] = digest
         packed = codec.pack_record(made, self.blobs, digest)
-        shown = self.project(record.metadata)
-        numbers = codec.numbers_of(made.channels)
-        new = replace(row, digest=digest, record=packed, numbers=numbers)
+        shown = self.project(record)
+        ns = made.place.ns
+        new = replace(row, ns=ns, digest=digest, record=packed, numbers=made.numbers)
         self._records.append((row.digest, new, shown))
+        if ns != row.ns:
+            self._former[ns] = row.ns
         if is_head:
             sign = heads.signature(self.seal, made.place, made.id, digest, made.count)
-            self._heads[row.ns] = Head(made.id, row.seq, digest, sign)
+            self._heads[ns] = Head(made.id, row.seq, digest, sign)
+        return made
 
     def done(self) -> Rewritten:
         """All of it."""
-        new = [chunk for no, chunk in self._chunks.items() if chunk.no != no]
+        new = [*self.fresh, *(chunk for no, chunk in self._chunks.items() if chunk.no != no)]
         rows = [codec.chunk_row(chunk, self.blobs) for chunk in new]
-        return Rewritten(self._records, self._writes, rows, self._heads)
+        told = self._records, self._gone, self._writes, rows, self._heads, self._former
+        return Rewritten(*told)
 
     def _note(self, seal: Seal) -> None:
         self.old = self.old or seal.id != self.seal.id
@@ -86,6 +122,12 @@ class Resealed:
 
     def _renamed(self, digest: Digest) -> Digest:
         return self._digests.get(digest, digest)
+
+    def _all_renamed(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
+        return tuple(dict.fromkeys(map(self._renamed, digests)))
+
+    def _channels(self, channels: Sequence[Channel]) -> tuple[Channel, ...]:
+        return tuple(self._channel(channel) for channel in channels)
 
     def _channel(self, channel: Channel) -> Channel:
         pieces = tuple(replace(p, chunk=self._chunk(p.chunk)) for p in channel.pieces)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -79,21 +79,50 @@ def noted() -> list[Missed]:
     return list(dict.fromkeys(found))
 
 
+@dataclass(frozen=True, slots=True)
+class Revival:
+    """Classes that have another name than the stored one, and fields that have.
+
+    Attributes:
+        moved: new names of classes. The new class has to be allowed as any other.
+        fields: by a class's stored name, new names of its fields.
+    """
+
+    moved: Mapping[Name, Name]
+    fields: Mapping[Name, Mapping[str, str]]
+
+    def of(self, parts: Sequence[Any]) -> Sequence[Any]:
+        """What is stored of an object, as of the class that it is to be."""
+        stored = (parts[0], parts[1])
+        fields, given = self.fields.get(stored), parts[2]
+        if fields is not None and isinstance(given, dict):
+            given = {fields.get(key, key): value for key, value in given.items()}
+        return (*self.moved.get(stored, stored), given, *parts[3:])
+
+
+_AS_STORED = Revival({}, {})
+
+
 class Reviver:
     """Reads one value; `missed` are the objects in it that came back as their arguments.
 
     Args:
         allowed: classes beside LangGraph's own list of safe ones; True for all.
         theirs: LangGraph's own reader, for codes that have no class in them.
+        revival: which classes and fields have other names than the stored ones.
     """
 
-    __slots__ = ("_allowed", "_theirs", "missed")
+    __slots__ = ("_allowed", "_revival", "_theirs", "missed")
 
     def __init__(
-        self, allowed: frozenset[Name] | Literal[True], theirs: Callable[[int, bytes], Any]
+        self,
+        allowed: frozenset[Name] | Literal[True],
+        theirs: Callable[[int, bytes], Any],
+        revival: Revival = _AS_STORED,
     ) -> None:
         self._allowed = allowed
         self._theirs = theirs
+        self._revival = revival
         self.missed: list[Missed] = []
 
     def read(self, data: bytes) -> Any:
@@ -113,7 +142,7 @@ class Reviver:
             if value is None:
                 self.missed.append(Missed("numpy", "ndarray", f"cannot be read (code {code})"))
             return value
-        parts = self.read(data)
+        parts = self._revival.of(self.read(data))
         key = (parts[0], parts[1])
         if key not in safe_classes.SAFE and not self._may(key):
             return self._miss(parts, _BARRED)

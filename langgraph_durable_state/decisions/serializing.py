@@ -158,6 +158,26 @@ class Serializer:
         self._max_bytes = max_bytes
         self._theirs = reviving.readable(serde)
         self._allowed = reviving.allowed_by(self._theirs) if self._theirs is not None else None
+        self._revival = reviving.Revival({}, {})
+        self.way: object = serde
+        """What tells one way to read bytes from another, by its identity."""
+
+    def as_of(self, revival: reviving.Revival) -> Serializer:
+        """This serializer, for reading what names classes and fields as older code did.
+
+        Only what LangGraph's serializer stored is read so; a user's own has its own way.
+        """
+        if not revival.moved and not revival.fields:
+            return self
+        reader = copy.copy(self)
+        reader._revival = reader.way = revival
+        return reader
+
+    def strict(self) -> Serializer:
+        """This serializer, refusing what it cannot read whole: for what is to be stored again."""
+        reader = copy.copy(self)
+        reader.lenient = False
+        return reader
 
     def dumps(self, value: Any, where: str, *, lossy: bool = False) -> Typed:
         """`value` as bytes.
@@ -243,7 +263,7 @@ class Serializer:
             data = self.serde.cipher.decrypt(cipher, data)
         if tag != "msgpack":
             return self._theirs.loads_typed((tag, data)), ()
-        reviver = reviving.Reviver(self._allowed, self._theirs._unpack_ext_hook)
+        reviver = reviving.Reviver(self._allowed, self._theirs._unpack_ext_hook, self._revival)
         return reviver.read(data), reviver.missed
 
     def _typed(self, value: Any, where: str, proven: bool) -> Typed:

@@ -16,10 +16,14 @@ from ..protocols.attesting import Attestor
 from ..protocols.behind import Behind
 from ..protocols.chronicle import Chronicle
 from ..protocols.copies import Copies
+from ..protocols.dual_write import DualWrite
 from ..protocols.engine import Engine
 from ..protocols.leasing import Leasing
+from ..protocols.migrating import Migrator
+from ..protocols.naming import Naming
 from ..protocols.recovering import Recovery
 from ..protocols.rekeying import Rekeyer
+from ..protocols.rewriting import Rewriter
 from ..protocols.scrub import Scrubber
 from ..protocols.settling import Settler
 from ..protocols.shared import Shared
@@ -61,9 +65,12 @@ class Driver:
         chronicle, recovery, teller: write down what happened, find what is to be served where
             something is damaged, and tell of it.
         vault: finds and makes data keys.
+        naming: finds namespaces under their former names.
         anchors: sign heads, and tell those that were moved.
         attestor: compares heads with what is kept outside.
         scrubber: checks what is stored, and restores it.
+        rewriter: finds threads, and rewrites them as a whole.
+        migrator: brings threads to a version of the user's state.
         rekeyer: brings threads under the current keys.
         outbox: what the hot tier holds alone; None if there is none.
         close: gives back what this driver opened itself.
@@ -78,6 +85,7 @@ class Driver:
         outbox: Outbox | None,
         breakers: Breakers,
         close: Callable[[], Coroutine[Any, Any, None]],
+        pause: Callable[[float], Awaitable[bool]],
     ) -> None:
         self.durable = durable
         self.outbox = outbox
@@ -91,16 +99,23 @@ class Driver:
         if outbox is not None:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher, anchors)
         self.chronicle = Chronicle(durable)
-        self.recovery = Recovery(shared, durable, copies, self.arbiter, outbox, anchors)
+        dual = DualWrite(shared.reader, shared.outlines, shared.interrupts)
+        settler = self.flusher
+        self.naming = naming = Naming(shared, durable, vault, settler, dual, pause)
+        tiers = (durable, copies, self.arbiter, outbox)
+        self.recovery = Recovery(shared, *tiers, anchors, naming)
         self.teller = Teller(shared, self.recovery, self.chronicle)
-        settler, told, kept = self.flusher, (self.recovery, self.teller), (vault, anchors)
+        told, kept = (self.recovery, self.teller), (vault, anchors)
         self.attestor = Attestor(shared, durable, anchors)
         self.scrubber = scrubber = Scrubber(shared, durable, outbox, vault, self.attestor)
-        read = (*told, *kept, scrubber)
+        read = (*told, *kept, scrubber, naming)
         self.engine = Engine(shared, durable, copies, self.arbiter, settler, *read)
-        self.writer = Writer(shared, durable, commits, copies, behind, settler, *kept)
-        self.rekeyer = Rekeyer(shared, durable, outbox, settler, vault, anchors)
-        self.upkeep = Upkeep(durable, copies, settler, shared.blobs, *kept)
+        written = (durable, commits, copies, behind, settler)
+        self.writer = Writer(shared, *written, *kept, naming, dual)
+        self.rewriter = Rewriter(shared, durable, outbox, settler, *kept)
+        self.migrator = Migrator(shared, durable, settler, self.rewriter, self.chronicle)
+        self.rekeyer = Rekeyer(shared, durable, vault, self.rewriter)
+        self.upkeep = Upkeep(durable, copies, settler, shared.blobs, shared.shape, *kept)
         self.close = close
         self._shared = shared
         self._hot = hot
@@ -153,7 +168,9 @@ def blocking(
             scripts.close()
 
     tiers = _hot(scripts, settings, breakers, aside)
-    return Driver(shared, durable, LeaderAndFollowers(durable), *tiers, breakers, close)
+    return Driver(
+        shared, durable, LeaderAndFollowers(durable), *tiers, breakers, close, aside.pause
+    )
 
 
 async def native(
@@ -187,7 +204,7 @@ async def native(
     guard = _until_loop_ends(close)
     await anext(guard)
     tiers = _hot(scripts, settings, breakers, aside)
-    return Driver(shared, durable, OneFlusher(durable), *tiers, breakers, guard.aclose)
+    return Driver(shared, durable, OneFlusher(durable), *tiers, breakers, guard.aclose, aside.pause)
 
 
 async def _until_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:

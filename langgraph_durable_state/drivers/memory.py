@@ -12,8 +12,8 @@ from types import MappingProxyType
 from uuid import UUID
 
 from ..decisions import keys, projection
+from ..decisions.codec import differing_slot
 from ..tiers.outcomes import Seen, Standing, outcome
-from ..tiers.postgres import differing_slot
 from ..words import (
     Advance,
     Ahead,
@@ -371,22 +371,32 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
             return self._rewrite(self._world.rows(thread), heads, rows)
 
     def _rewrite(self, of: Rows, heads: Mapping[str, Head], rows: Rewritten) -> bool:
-        given = {(row.ns, row.id): old for old, row, _ in rows.records}
+        former = rows.former
+        given = {(former.get(row.ns, row.ns), row.id): old for old, row, _ in rows.records}
         there = {ids: stored.row.digest for ids, stored in of.checkpoints.items()}
         if of.ahead or not self.unmoved(of.heads, heads) or given != there:
             return False
+        gone = [(ns, row.id, row.task, row.slot) for ns, row in rows.gone]
+        known = {key: row.digest for key, row in of.writes.items() if key[:2] in there}
+        doomed = {key: row.digest for key, (_, row) in zip(gone, rows.gone, strict=True)}
+        if rows.exact and known != doomed:
+            return False
         of.require_free(rows.chunks)
         of.add_chunks(rows.chunks)
+        stored = {ids: of.checkpoints.pop(ids) for ids in given}
         for _, row, meta in rows.records:
-            stored = of.checkpoints[row.ns, row.id]
-            new = replace(stored.row, digest=row.digest, record=row.record, numbers=row.numbers)
-            of.checkpoints[row.ns, row.id] = replace(stored, row=new, meta=meta)
-        for old, ns, write in rows.writes:
-            key = (ns, write.id, write.task, write.slot)
-            if key in of.writes and of.writes[key].digest == old:
-                of.writes[key] = replace(write, slot=of.writes[key].slot)
+            was = stored[former.get(row.ns, row.ns), row.id]
+            new = replace(row, seq=was.row.seq, refused=was.row.refused)
+            of.checkpoints[row.ns, row.id] = replace(was, row=new, meta=meta)
+        went = {key for key, digest in doomed.items() if known.get(key) == digest}
+        for key in went:
+            del of.writes[key]
+        for place, ns, write in rows.writes:
+            if gone[place] in went:
+                of.writes[ns, write.id, write.task, write.slot] = write
+        was_head = {ns: of.heads.pop(former.get(ns, ns)) for ns in rows.heads}
         for ns, head in rows.heads.items():
-            of.heads[ns] = replace(of.heads[ns], digest=head.digest, seal=head.seal)
+            of.heads[ns] = replace(was_head[ns], digest=head.digest, seal=head.seal)
         of.sweep()
         return True
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from ..decisions import outgoing
+from ..decisions.codec import differing_slot
 from ..tiers.outbox import LEASE
-from ..tiers.postgres import differing_slot
 from ..words import (
     Answer,
     ChunkRow,

@@ -195,7 +195,7 @@ class Behind:
     def _count(self, row: RecordRow) -> int:
         """How often the head had moved by this record, as it says."""
         try:
-            return int(codec.record_parts(row, self._shared.blobs)[-1])
+            return codec.record_parts(row, self._shared.blobs).count
         except (Unsound, KeyMissingError):
             return 0
 

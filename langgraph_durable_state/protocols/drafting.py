@@ -13,15 +13,15 @@ from ..decisions import arguments, codec, heads, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.digest import PLAIN, Seal
+from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import untagged
 from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow
+from .dual_write import DualWrite
 from .runs import Against, Run, Stance
+from .shaping import Shape
 from .shared import Known
-
-SCHEMA_VERSION = 0
-"""Of the user's state: checkpoints without a declared version are version 0."""
 
 _EXIT_STUB_STEP = -2
 
@@ -80,11 +80,11 @@ def same(one: Record, other: Record, serializer: Serializer) -> bool:
 
 
 def _unmarked(record: Record, serializer: Serializer) -> Digest:
+    bare = replace(record, seal=PLAIN, count=0, other=None)
     metadata = serializer.loads(record.metadata.tag, record.metadata.data)
-    if metadata.pop(DEGRADED, None) is None:
-        return replace(record, seal=PLAIN, count=0).digest()
-    metadata = serializer.dumps(metadata, "metadata")
-    return replace(record, metadata=metadata, seal=PLAIN, count=0).digest()
+    if metadata.pop(DEGRADED, None) is not None:
+        bare = replace(bare, metadata=serializer.dumps(metadata, "metadata"))
+    return bare.digest()
 
 
 def exits(config: Mapping[str, Any]) -> bool:
@@ -143,7 +143,7 @@ class Draft:
         for chunk in chunks:
             chunk.no = next(numbers)
         rows = tuple(codec.chunk_row(chunk, blobs) for chunk in chunks)
-        put = replace(self.put, numbers=codec.numbers_of(self.record.channels), chunks=rows)
+        put = replace(self.put, numbers=self.record.numbers, chunks=rows)
         return replace(self, put=put)
 
     def marked(self, serializer: Serializer, blobs: Blobs, how: str) -> Draft:
@@ -151,6 +151,10 @@ class Draft:
         metadata = serializer.loads(self.record.metadata.tag, self.record.metadata.data)
         metadata[DEGRADED] = how
         record = replace(self.record, metadata=serializer.dumps(metadata, "metadata"))
+        if (other := record.other) is not None:
+            beside = serializer.loads(other.metadata.tag, other.metadata.data) | {DEGRADED: how}
+            dumped = serializer.dumps(beside, "metadata")
+            record = replace(record, other=replace(other, metadata=dumped))
         shown = projection.of_metadata(metadata, blobs.keys.clear)
         return replace(self, put=replace(self.put, metadata=shown))._of(record, blobs)
 
@@ -170,7 +174,7 @@ class Draft:
     def news(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
         """The chunks that the parent's hot copy lacks: those sent, and those that the durable tier
         had from a task's writes already."""
-        held = set(codec.numbers_of(self.parent.record.channels)) if self.parent else set()
+        held = set(self.parent.record.numbers) if self.parent else set()
         held.update(row.no for row in self.put.chunks)
         more = (c for no, c in self.record.chunks().items() if no not in held)
         return self.put.chunks + tuple(codec.chunk_row(c, blobs) for c in more)
@@ -179,7 +183,7 @@ class Draft:
         """The numbers of the chunks that the parent has and this put has not."""
         if self.parent is None:
             return ()
-        before = set(codec.numbers_of(self.parent.record.channels))
+        before = set(self.parent.record.numbers)
         return tuple(sorted(before.difference(self.put.numbers)))
 
     def rows(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
@@ -215,11 +219,13 @@ def draft(
     numbers: Iterator[int],
     blobs: Blobs,
     seal: Seal,
+    shape: Shape,
+    dual: DualWrite,
     hot: bool = False,
 ) -> Draft:
-    """The put that stores what was asked for under a seal, referring to its parent's chunks; for
-    the `hot` tier not to those of writes, which may be found stored under other numbers when they
-    are flushed.
+    """The put that stores what was asked for, in today's shape and under a seal, referring to its
+    parent's chunks; for the `hot` tier not to those of writes, which may be found stored under
+    other numbers when they are flushed.
 
     Raises:
         ValueRefusedError: if a value would not come back; nothing was written.
@@ -231,7 +237,7 @@ def draft(
     against = run.against(asked.parent) if run is not None and asked.parent else Against()
     known = _referable(base, against if covered and not hot else None)
     weaver = Weaver(serializer, numbers, known, against.flying, seal)
-    channels = _woven(weaver, asked, base)
+    channels = _woven(weaver, asked, shape.unchanged(base) if base is not None else {})
     needed = consumed or ()
     if run is not None and run.unstored and not asked.metadata.get(retention.COUNTERS):
         # What a DeltaChannel will replay must be there; anything else is in the values already.
@@ -241,18 +247,23 @@ def draft(
         metadata = serializer.screen.metadata(metadata)
     if run is not None and run.degraded:
         metadata[DEGRADED] = run.degraded
+    body = body_of(asked.checkpoint)
+    values = asked.checkpoint.get("channel_values") or {}
+    whole = {**body, "id": asked.id, "channel_values": values}
+    other = dual.form(asked.place, whole, metadata, channels, base, weaver, serializer)
     record = Record(
         asked.place,
         asked.id,
         asked.parent,
         digest,
-        SCHEMA_VERSION,
-        serializer.dumps(_body(asked.checkpoint), "the checkpoint's own fields"),
+        shape.version,
+        serializer.dumps(body, "the checkpoint's own fields"),
         serializer.dumps(metadata, "metadata"),
         channels,
         consumed,
         seal,
         _count(stance, base) if seal.id else 0,
+        other,
     )
     own = record.digest()
     put = Put(
@@ -264,13 +275,13 @@ def draft(
         own,
         codec.pack_record(record, blobs, own),
         projection.of_metadata(metadata, blobs.keys.clear),
-        codec.numbers_of(channels),
-        tuple(codec.chunk_row(chunk, blobs) for chunk in weaver.to_store(channels)),
+        record.numbers,
+        tuple(codec.chunk_row(chunk, blobs) for chunk in weaver.to_store(record.all_channels)),
         record.size,
         refers=asked.parent if base is not None else None,
         base=digest,
         covered=covered,
-        base_numbers=codec.numbers_of(base.channels) if base is not None else None,
+        base_numbers=base.numbers if base is not None else None,
         consumed=needed if stance.claim is Claim.HEAD else (),
         seal=heads.signature(seal, asked.place, asked.id, own, record.count),
     )
@@ -290,11 +301,11 @@ def _referable(base: Record | None, against: Against | None) -> dict[Digest, Chu
     return known | (against.known if against else {})
 
 
-def _woven(weaver: Weaver, asked: Request, base: Record | None) -> tuple[Channel, ...]:
-    """The channels of a checkpoint: new versions from its values, the others from its parent."""
+def _woven(weaver: Weaver, asked: Request, before: Mapping[str, Channel]) -> tuple[Channel, ...]:
+    """The channels of a checkpoint: new versions from its values, the others as they were
+    `before`."""
     values = asked.checkpoint.get("channel_values") or {}
     versions = asked.checkpoint.get("channel_versions") or {}
-    before = base.by_name() if base is not None else {}
     out = []
     for name in dict.fromkeys((*versions, *values)):
         version = untagged(versions.get(name))
@@ -306,7 +317,8 @@ def _woven(weaver: Weaver, asked: Request, base: Record | None) -> tuple[Channel
     return tuple(out)
 
 
-def _body(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+def body_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's own fields, without its id and its channels' values."""
     body = {k: v for k, v in checkpoint.items() if k not in ("channel_values", "id")}
     body["channel_versions"] = _plain(body.get("channel_versions"))
     seen = body.get("versions_seen") or {}
@@ -368,8 +380,12 @@ def draft_writes(
     serializer: Serializer,
     numbers: Iterator[int],
     seal: Seal,
+    version: int,
+    dual: DualWrite,
+    outline: Snapshot | None,
 ) -> DraftWrites:
-    """A task's writes made ready under a seal.
+    """A task's writes, in the shape of this version, made ready under a seal; in a second form too
+    if the `outline` of their checkpoint is given.
 
     Raises:
         UsageError: if the task's id or path cannot be used.
@@ -378,26 +394,33 @@ def draft_writes(
     keys.storable_id("task_id", task)
     keys.storable_path(path)
     weaver = Weaver(serializer, numbers, seal=seal)
-    batches = tuple(_batches(weaver, writes, id, task, path))
-    new = weaver.to_store(write for batch in batches for write in batch.writes)
-    return DraftWrites(place, id, batches, tuple(new), seal)
+    batches = []
+    for made, values in _batches(weaver, writes, id, task, path):
+        batch = replace(made, schema_version=version)
+        if outline is not None:
+            batch = dual.batch(place, batch, values, outline, weaver, serializer)
+        batches.append(batch)
+    new = weaver.to_store(write for batch in batches for write in batch.all_writes)
+    return DraftWrites(place, id, tuple(batches), tuple(new), seal)
 
 
 def _batches(
     weaver: Weaver, writes: Sequence[tuple[str, Any]], id: str, task: str, path: str
-) -> Iterator[Batch]:
-    """One batch of a task's ordinary writes, and one for each special channel."""
-    ordinary = []
-    special: dict[int, Channel] = {}
+) -> Iterator[tuple[Batch, Sequence[Any]]]:
+    """One batch of a task's ordinary writes, and one for each special channel; each with the
+    values."""
+    ordinary: list[tuple[Channel, Any]] = []
+    special: dict[int, tuple[Channel, Any]] = {}
     for name, value in writes:
         where = f"task {task}, write to {name!r}"
         channel = weaver.channel(name, value, where=where, lossy=name == ERROR)
         slot = WRITES_IDX_MAP.get(name)
         if slot is None:
-            ordinary.append(channel)
+            ordinary.append((channel, value))
         else:
-            special[slot] = channel
+            special[slot] = channel, value
     if ordinary:
-        yield Batch(id, task, path, 0, tuple(ordinary))
-    for slot, channel in special.items():
-        yield Batch(id, task, path, slot, (channel,))
+        channels, values = zip(*ordinary, strict=True)
+        yield Batch(id, task, path, 0, channels), values
+    for slot, (channel, value) in special.items():
+        yield Batch(id, task, path, slot, (channel,)), (value,)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from ..decisions import arguments, codec, keys, projection, recovery
+from ..decisions import arguments, keys, projection
 from ..decisions.ahead import Verdict
 from ..decisions.codec import Record, Unsound
 from ..decisions.evidence import answers, described
@@ -35,8 +35,9 @@ from .drafting import (
 )
 from .finding import Candidate
 from .links import Links
+from .naming import Naming
 from .reading import asked_for, corrupt, united
-from .recovering import Examined, Recovery, newer
+from .recovering import Examined, Recovery
 from .runs import Run
 from .scrub import Scrubber
 from .settling import Settler
@@ -71,6 +72,7 @@ class Engine:
         vault: finds the keys that it is read with.
         anchors: tell heads that were moved.
         scrubber: restores what was served from the other tier.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class Engine:
         vault: Vault,
         anchors: Anchors,
         scrubber: Scrubber,
+        naming: Naming,
     ) -> None:
         self._shared = shared
+        self._naming = naming
         self._vault = vault
         self._anchors = anchors
         self._scrubber = scrubber
@@ -103,7 +107,7 @@ class Engine:
     async def get(
         self, serializer: Serializer, config: Mapping[str, Any]
     ) -> CheckpointTuple | None:
-        place = keys.place_of(config)
+        place = await self._naming.place(serializer, config)
         found = await self._get(serializer, place, keys.checkpoint_id_of(config))
         return None if found is None else asked_for(found, place.thread)
 
@@ -175,12 +179,10 @@ class Engine:
         if found.rule.decision is Decision.FALL_BACK:
             run.degraded = FELL_BACK
             marks[FELL_BACK_MARK] = target.id
-        made = self._reader.tuple_of(record, served.batches, serializer, run, id is None, marks)
-        # What is served instead may be old, or in a newer shape, like any other.
-        evidence = self._recovery.sound(Tiers.COMPARED, record, made)
-        if recovery.decide(evidence).decision is Decision.REFUSE:
-            raise newer(place, record.id, record)
-        if evidence.age is Age.OLD:
+        made = self._reader.tuple_of(
+            record, served.batches, serializer, run, id is None, marks, served.interrupts
+        )
+        if self._recovery.sound(Tiers.COMPARED, record, made).age is Age.OLD:
             made.metadata[AGED_MARK] = True  # type: ignore[literal-required]
         return made
 
@@ -206,7 +208,8 @@ class Engine:
         run = Run(place, id, record, found.row.digest, addressed=True, loaded=loaded)
         run.fence = self._shared.leases.fence(place.thread)
         batches = self._reader.batches(place, found.writes, found.chunks)
-        return self._reader.tuple_of(record, batches, serializer, run, versioned=False)
+        ids = await self._naming.interrupts(serializer, record, batches)
+        return self._reader.tuple_of(record, batches, serializer, run, False, interrupts=ids)
 
     async def give_up(self, place: Place, found: Examined) -> None:
         """Goes on without what the hot tier alone held, and what is damaged there."""
@@ -242,11 +245,11 @@ class Engine:
                 if known is not None and self._anchors.signs:
                     self._anchors.check(place, known[1].head, known[0])
             if known is not None and not self._anchors.signs:
-                return self._loaded(serializer, place, view, *known)
+                return await self._loaded(serializer, place, view, *known)
             if known is not None:
                 seen = await self._anchors.contradicting(place, known[0], known[1].head, floor)
                 if seen is None:
-                    return self._loaded(serializer, place, view, *known)
+                    return await self._loaded(serializer, place, view, *known)
                 if floor is not None:
                     raise self._anchors.moved(place, known[0], seen)
                 floor = seen  # it may have been told of a put since the head was looked at
@@ -296,7 +299,7 @@ class Engine:
         head = Head(record.id, 0, digest)
         return record, Found(head, None, (), {}, ())
 
-    def _loaded(
+    async def _loaded(
         self,
         serializer: Serializer,
         place: Place,
@@ -318,7 +321,8 @@ class Engine:
         run.fence = self._shared.leases.fence(place.thread)
         unverified = view.verdict is Verdict.UNVERIFIED
         marks = {UNVERIFIED_MARK: True} if unverified else {}
-        result = self._reader.tuple_of(record, batches, serializer, run, True, marks)
+        ids = await self._naming.interrupts(serializer, record, batches)
+        result = self._reader.tuple_of(record, batches, serializer, run, True, marks, ids)
         self._weigh(place, view, Candidate(record, digest, rows, tuple(batches), "", result))
         self._shared.heads.put(place, record, digest, batches)
         return result
@@ -341,29 +345,30 @@ class Engine:
         return result
 
     def _weigh(self, place: Place, view: View, served: Candidate) -> None:
-        """Decides on a sound head, and marks it if it is stale.
-
-        Raises:
-            EvolutionError: if it is in a newer shape than this code has.
-        """
+        """Decides on a sound head, and marks it if it is stale."""
         unsure = view.verdict in (Verdict.UNVERIFIED, Verdict.NOBODY)
         tiers = Tiers.PARTLY if unsure else Tiers.COMPARED
         evidence = self._recovery.sound(tiers, served.record, served.seen)
-        decision = recovery.decide(evidence).decision
-        if decision is Decision.REFUSE:
-            raise newer(place, served.record.id, served.record)
-        if decision is Decision.RESUME_STALE:
-            if evidence.age is Age.OLD:
-                served.seen.metadata[AGED_MARK] = True  # type: ignore[literal-required]
+        if evidence.age is Age.OLD:
+            served.seen.metadata[AGED_MARK] = True  # type: ignore[literal-required]
+        if unsure or evidence.age is Age.OLD:
             self._teller.hook(place, self._recovery.as_served(place, view, evidence, served))
 
     # -- list and history --------------------------------------------------------------------
 
     async def list(
-        self, serializer: Serializer, listing: Listing, limit: int | None
+        self,
+        serializer: Serializer,
+        config: Mapping[str, Any] | None,
+        listing: Listing,
+        limit: int | None,
     ) -> AsyncIterator[Sequence[CheckpointTuple]]:
         """Pages of tuples; nothing is held between them."""
         left = limit
+        named = None
+        if config is not None and listing.thread is not None and listing.ns:
+            named = await self._naming.place(serializer, config)
+            listing = replace(listing, ns=named.ns)
         if listing.thread is None:
             await self._flusher.settle_all()
         elif self._shared.policy.asks_hot:
@@ -376,7 +381,7 @@ class Engine:
         while left is None or left > 0:
             asked = PAGE if left is None else min(PAGE, left)
             asked_page = replace(listing, limit=asked)
-            page = partial(self._settled_page, serializer, asked_page, links)
+            page = partial(self._settled_page, serializer, asked_page, links, named)
             rows, out, links = await self._vault.reading(listing.thread, page)
             if not rows:
                 return
@@ -385,17 +390,24 @@ class Engine:
             listing = replace(listing, after=(thread.key, row.ns, row.seq))
             left = None if left is None else left - len(out)
 
-    async def _settled_page(self, serializer: Serializer, listing: Listing, links: Links) -> Seen:
+    async def _settled_page(
+        self, serializer: Serializer, listing: Listing, links: Links, named: Place | None
+    ) -> Seen:
         """A page; if something of it is damaged, and the policy says so, without that."""
         try:
-            return await settled(partial(self._page, serializer, listing, links))
+            return await settled(partial(self._page, serializer, listing, links, named))
         except CorruptionError:
             if not self._shared.policy.falls_back:
                 raise
-        return await self._page(serializer, listing, links, sparing=True)
+        return await self._page(serializer, listing, links, named, sparing=True)
 
     async def _page(
-        self, serializer: Serializer, listing: Listing, links: Links, sparing: bool = False
+        self,
+        serializer: Serializer,
+        listing: Listing,
+        links: Links,
+        named: Place | None,
+        sparing: bool = False,
     ) -> Seen:
         page = await self._durable.page(listing)
         begins = listing.after is None and not listing.settled
@@ -406,7 +418,7 @@ class Engine:
         seen: list[tuple[Record, Digest, Sequence[WriteRow]]] = []
         parsed: dict[int, Chunk] = {}
         for thread, row in page.rows:
-            place = Place(thread, row.ns)
+            place = named or Place(thread, row.ns)
             found = page.writes.get((row.ns, row.id), ())
             try:
                 record = self._reader.record(place, row, page.chunks, parsed)
@@ -423,7 +435,12 @@ class Engine:
                     raise
                 await self._teller.left_out(place, row, [(None, error.detail)])
                 continue
-            out.append(self._reader.tuple_of(record, batches, serializer, None, False))
+            ids = await self._naming.interrupts(serializer, record, batches)
+            out.append(
+                self._reader.tuple_of(
+                    record, batches, serializer, None, False, interrupts=ids, past=True
+                )
+            )
             seen.append((record, row.digest, found))
         if self._shared.blobs.keys.signs:
             links = links.followed(seen)
@@ -439,9 +456,9 @@ class Engine:
     async def delta_history(
         self, serializer: Serializer, config: Mapping[str, Any], channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        place = keys.place_of(config)
         if not arguments.texts("channels", channels):
             return {}
+        place = await self._naming.place(serializer, config)
         id = keys.checkpoint_id_of(config)
         if id is None:
             await self._flusher.settle(place.thread)
@@ -463,7 +480,7 @@ class Engine:
 
 def _is_held(record: Record, found: Found) -> bool:
     """Whether a record of the head's digest is the head, and stored under the numbers it has."""
-    return record.id == found.head.id and codec.numbers_of(record.channels) == found.numbers
+    return record.id == found.head.id and record.numbers == found.numbers
 
 
 def _is_open(view: View) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -41,6 +41,7 @@ from ..words import (
 from . import history
 from .arbiter import View
 from .copies import Copies
+from .naming import Naming
 from .reading import corrupt, united
 from .shared import Shared
 
@@ -67,6 +68,8 @@ class Candidate:
     """As somebody sees it who looks it up by its id."""
     unstored: tuple[Digest, ...] = ()
     """Digests of writes that Postgres does not have right."""
+    interrupts: Mapping[str, str] = field(default_factory=dict)
+    """Today's ids of those that wait in its subgraphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +149,18 @@ class Finder:
     Args:
         shared, durable, copies: as of an engine.
         outbox: the hot tier's; None if there is none.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
-        self, shared: Shared, durable: Durable, copies: Copies, outbox: Outbox | None
+        self,
+        shared: Shared,
+        durable: Durable,
+        copies: Copies,
+        outbox: Outbox | None,
+        naming: Naming,
     ) -> None:
+        self._naming = naming
         self._shared = shared
         self._reader = shared.reader
         self._durable = durable
@@ -321,7 +331,7 @@ class Finder:
             {_slot(row): (row, why) for row, why in bad},
         )
 
-    def candidate(
+    async def candidate(
         self,
         serializer: Serializer,
         record: Record,
@@ -336,9 +346,20 @@ class Finder:
             EvolutionError: if this code cannot read it.
         """
         batches = tuple(batch for _, batch in writes.sound) if batches is None else tuple(batches)
-        seen = self._reader.tuple_of(record, batches, serializer, None, False)
+        ids: Mapping[str, str] = {}
+        if tier != "process":  # else there is nobody to ask
+            ids = await self._interrupts(serializer, record, batches)
+        seen = self._reader.tuple_of(record, batches, serializer, None, False, interrupts=ids)
         rows = tuple(row for row, _ in writes.sound)
-        return Candidate(record, digest, rows, batches, tier, seen, writes.unstored)
+        return Candidate(record, digest, rows, batches, tier, seen, writes.unstored, ids)
+
+    async def _interrupts(
+        self, serializer: Serializer, record: Record, batches: Sequence[Batch]
+    ) -> Mapping[str, str]:
+        try:
+            return await self._naming.interrupts(serializer, record, batches)
+        except CorruptionError:
+            return {}  # of a subgraph, which is not what is looked at
 
     # -- ancestors ---------------------------------------------------------------------------
 
@@ -410,7 +431,11 @@ class Finder:
             await history.replay(*args, sorted(channels))
 
     def _replayed(self, serializer: Serializer, record: Record) -> set[str]:
-        """The channels of a checkpoint that are made from its ancestors."""
+        """The channels of a checkpoint that are made from its ancestors, as they are called
+        today."""
+        shape = self._reader.shape
+        record = record.known_to(shape.version)
+        shape.check(record.place, record.id, record.schema_version)
         body, metadata = (
             self._reader.decoded(
                 record, serializer, None, partial(serializer.loads, typed.tag, typed.data)
@@ -418,7 +443,10 @@ class Finder:
             for typed in (record.body, record.metadata)
         )
         versions = body.get("channel_versions") or {}
-        return retention.replayed_channels(metadata, versions, record.by_name())
+        names = retention.replayed_channels(metadata, versions, record.by_name())
+        version = record.schema_version
+        today = (shape.name_today(record.place, name, version) for name in names)
+        return {name for name in today if name is not None}
 
 
 def _hot_head(hot: HotFound) -> Head:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
@@ -11,12 +12,14 @@ from ..decisions import codec, reviving
 from ..decisions.chunking import Channel, items_of
 from ..decisions.codec import Batch, Blobs, Record, Unsound
 from ..decisions.copying import copied
+from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import Tagged
 from ..errors import CorruptionError, EvolutionError
 from ..words import NULL_TASK_ID, ChunkRow, Found, Place, RecordRow, Thread, WriteRow
 from .runs import Run, tagged
+from .shaping import Shape
 
 
 def corrupt(place: Place, id: str, found: Unsound) -> CorruptionError:
@@ -38,14 +41,20 @@ class Reader:
         keep: keep decoded items beside their chunks, to copy them at the next read.
         missed: told the place, the checkpoint, and what of it is given as raw data instead of as
             the object that was stored.
+        shape: what it is read as.
     """
 
     def __init__(
-        self, blobs: Blobs, keep: bool, missed: Callable[[Place, str, str], None] | None = None
+        self,
+        blobs: Blobs,
+        keep: bool,
+        missed: Callable[[Place, str, str], None] | None = None,
+        shape: Shape | None = None,
     ) -> None:
         self._blobs = blobs
         self._keep = keep
         self._missed = missed
+        self.shape = shape or Shape()
 
     def chunks(self, rows: Mapping[int, ChunkRow]) -> dict[int, Chunk]:
         """The chunks of stored rows.
@@ -162,7 +171,7 @@ class Reader:
 
     def _items(self, chunk: Chunk, channel: Channel, serializer: Serializer) -> list[Any]:
         held = chunk.items
-        if held is not None and chunk.reader is serializer.serde:
+        if held is not None and chunk.reader is serializer.way:
             return copied(held)  # type: ignore[no-any-return]
         items = items_of(chunk, channel.shape, serializer)
         if self._keep:
@@ -170,8 +179,8 @@ class Reader:
                 fresh = copied(items)
             except TypeError:
                 return items
-            if chunk.reader is None or chunk.reader is serializer.serde:
-                chunk.items, chunk.reader = items, serializer.serde
+            if chunk.reader is None or chunk.reader is serializer.way:
+                chunk.items, chunk.reader = items, serializer.way
             return fresh  # type: ignore[no-any-return]
         return items
 
@@ -183,8 +192,10 @@ class Reader:
         run: Run | None,
         versioned: bool,
         marks: Mapping[str, Any] | None = None,
+        interrupts: Mapping[str, str] | None = None,
+        past: bool = False,
     ) -> CheckpointTuple:
-        """LangGraph's view of a record and the pending writes stored against it.
+        """LangGraph's view of a record and the pending writes stored against it, in today's shape.
 
         Args:
             record: verified.
@@ -193,32 +204,66 @@ class Reader:
             run: what the config's thread id shall carry.
             versioned: whether the channel versions shall carry it too.
             marks: what its metadata shall say beside what is stored.
+            interrupts: today's ids of those that wait in its subgraphs.
+            past: it is looked at among others, and nothing goes on from it.
+
+        Raises:
+            EvolutionError: if this code cannot read it, not bring it into today's shape, or has
+                not the node that is to go on.
         """
-        decode = self._decoder(record, serializer)
-        body = decode(None, lambda: serializer.loads(record.body.tag, record.body.data))
-        metadata = decode(None, lambda: serializer.loads(record.metadata.tag, record.metadata.data))
-        values = {
-            c.name: decode(c.name, lambda c=c: self.value(c, serializer)) for c in record.channels
-        }
+        batches = tuple(batches)
+        seen = self.stored(record, batches, serializer)
+        if not self.shape.fits(record, batches):
+            seen = self.shape.today(record.place, seen, interrupts or {}, past)
+        if not past:
+            self.shape.check_nodes(record.place, seen)
+        checkpoint: Any = {**seen.checkpoint}
         if versioned and run is not None:
-            body["channel_versions"] = tagged(body.get("channel_versions") or {}, run)
-        pending = [
-            (task, name, decode(name, lambda w=write: self.value(w, serializer)))
-            for task, name, write in pending_writes(batches)
-        ]
+            checkpoint["channel_versions"] = tagged(checkpoint.get("channel_versions") or {}, run)
+        metadata: Any = {**seen.metadata, **(marks or {})}
+        place = record.place
         return CheckpointTuple(
-            config=config_of(record.place, record.id, run),
-            checkpoint={**body, "id": record.id, "channel_values": values},  # type: ignore[typeddict-item]
-            metadata=metadata | marks if marks else metadata,
-            parent_config=config_of(record.place, record.parent, None) if record.parent else None,
-            pending_writes=pending,
+            config=config_of(place, record.id, run),
+            checkpoint=checkpoint,
+            metadata=metadata,
+            parent_config=config_of(place, record.parent, None) if record.parent else None,
+            pending_writes=[(write.task, write.channel, write.value) for write in seen.writes],
         )
 
-    def _decoder(self, record: Record, serializer: Serializer) -> Callable[..., Any]:
-        def decode(channel: str | None, read: Callable[[], Any]) -> Any:
-            return self.decoded(record, serializer, channel, read)
+    def stored(self, record: Record, batches: Sequence[Batch], serializer: Serializer) -> Snapshot:
+        """A record, and the pending writes stored against it, in the newest shape that they were
+        stored in and that this code knows.
 
-        return decode
+        Raises:
+            EvolutionError: if this code cannot read it, or newer code stored it.
+        """
+        place, ours = record.place, self.shape.version
+        record = record.known_to(ours)
+        batches = known(batches, ours)
+        for version in (record.schema_version, *(batch.schema_version for batch in batches)):
+            self.shape.check(place, record.id, version)
+        of = self.shape.reader(serializer, record.schema_version)
+        decode = partial(self.decoded, record, of)
+        body = decode(None, partial(of.loads, record.body.tag, record.body.data))
+        metadata = decode(None, partial(of.loads, record.metadata.tag, record.metadata.data))
+        values = {c.name: decode(c.name, partial(self.value, c, of)) for c in record.channels}
+        writes = (
+            Write(task, path, name, self.written(record, write, version, serializer), version)
+            for version, path, task, name, write in by_version(batches)
+        )
+        checkpoint = {**body, "id": record.id, "channel_values": values}
+        ns = self.shape.ns(place, record.schema_version)
+        of_all = tuple(writes)
+        return Snapshot(ns, record.schema_version, checkpoint, metadata, of_all, place.ns)
+
+    def written(self, record: Record, write: Channel, version: int, serializer: Serializer) -> Any:
+        """The value of a verified write against a record, as code of a version stored it.
+
+        Raises:
+            EvolutionError: if the serializer cannot read it, or may not.
+        """
+        of = self.shape.reader(serializer, version)
+        return self.decoded(record, of, write.name, partial(self.value, write, of))
 
     def decoded(
         self,
@@ -282,8 +327,13 @@ def united(durable: Iterable[WriteRow], hot: Iterable[WriteRow]) -> tuple[WriteR
     return tuple(rows.values())
 
 
-def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
-    """The writes that a resumed run sees: (task, channel, value), in LangGraph's order.
+def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channel]]:
+    """The writes that a resumed run sees: (path, task, channel, value), in LangGraph's order."""
+    return in_order(chosen_batches(batches))
+
+
+def chosen_batches(batches: Iterable[Batch]) -> list[Batch]:
+    """The batches that a resumed run sees, all of one version.
 
     Of a task's ordinary batches the first counts; of the null task's, the longest.
     """
@@ -294,17 +344,31 @@ def pending_writes(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
         grows = batch.task == NULL_TASK_ID and have and len(batch.writes) > len(have.writes)
         if have is None or grows:
             chosen[key] = batch
-    return in_order(chosen.values())
+    return list(chosen.values())
 
 
-def in_order(batches: Iterable[Batch]) -> list[tuple[str, str, Channel]]:
-    """All writes of some batches as (task, channel, value), in LangGraph's order."""
+def known(batches: Iterable[Batch], version: int) -> list[Batch]:
+    """The batches that count, as code of a version reads them; last what was written while the
+    state was stored in two versions, which is over where a task has others."""
+    counting = sorted(chosen_batches(batches), key=lambda batch: batch.other is not None)
+    return [batch.known_to(version) for batch in counting]
+
+
+def by_version(batches: Sequence[Batch]) -> Iterator[tuple[int, str, str, str, Channel]]:
+    """The `pending_writes` of each version of the state, which stands before each."""
+    for version in sorted({batch.schema_version for batch in batches}):
+        of = [batch for batch in batches if batch.schema_version == version]
+        yield from ((version, *each) for each in pending_writes(of))
+
+
+def in_order(batches: Iterable[Batch]) -> list[tuple[str, str, str, Channel]]:
+    """All writes of some batches as (path, task, channel, value), in LangGraph's order."""
     keyed = [
-        ((b.path, b.task, WRITES_IDX_MAP.get(w.name, i)), b.task, w)
+        (b.path, b.task, WRITES_IDX_MAP.get(w.name, i), w)
         for b in batches
         for i, w in enumerate(b.writes)
     ]
-    return [(task, w.name, w) for _, task, w in sorted(keyed, key=lambda k: k[0])]
+    return [(path, task, w.name, w) for path, task, _, w in sorted(keyed, key=lambda k: k[:3])]
 
 
 def config_of(place: Place, id: str, run: Run | None) -> Any:
@@ -312,7 +376,7 @@ def config_of(place: Place, id: str, run: Run | None) -> Any:
     thread = place.thread
     named = {
         "thread_id": Tagged(thread.id, run) if run is not None else thread.id,
-        "checkpoint_ns": place.ns,
+        "checkpoint_ns": place.named,
         "checkpoint_id": id,
     }
     return {"configurable": named | owners(thread)}

@@ -41,9 +41,10 @@ from .anchoring import Anchors
 from .arbiter import Arbiter, View
 from .copies import Copies
 from .disputes import Dispute, dispute
-from .drafting import SCHEMA_VERSION
 from .finding import SERVES_HOT, Candidate, Finder, Target, Writes, detail_of
+from .naming import Naming
 from .reading import corrupt
+from .shaping import newer
 from .shared import Shared
 
 
@@ -91,6 +92,7 @@ class Recovery:
         shared, durable, copies, arbiter: as of an engine.
         outbox: the hot tier's; None if there is none.
         anchors: tell heads that were moved.
+        naming: finds namespaces under their former names.
     """
 
     def __init__(
@@ -101,13 +103,14 @@ class Recovery:
         arbiter: Arbiter,
         outbox: Outbox | None,
         anchors: Anchors,
+        naming: Naming,
     ) -> None:
         self._shared = shared
         self._policy = shared.policy
         self._durable = durable
         self._arbiter = arbiter
         self._anchors = anchors
-        self._finder = Finder(shared, durable, copies, outbox)
+        self._finder = Finder(shared, durable, copies, outbox, naming)
 
     async def examine(
         self, serializer: Serializer, place: Place, id: str | None, thorough: bool = True
@@ -180,7 +183,9 @@ class Recovery:
         if seen is not None:
             record, batches, digest = seen
             writes = Writes(())
-            last = self._finder.candidate(serializer, record, digest, writes, "process", batches)
+            last = await self._finder.candidate(
+                serializer, record, digest, writes, "process", batches
+            )
             return self.as_served(place, view, self.sound(tiers, record, last.seen), last)
         made = await self._decided(serializer, place, view.found, view, thorough)
         if thorough and view.spell is not None:
@@ -267,19 +272,17 @@ class Recovery:
             evidence = replace(evidence, state=State.SPOILT, elsewhere=writes.elsewhere)
         elif evidence.state is State.NOTHING:
             evidence = self.sound(evidence.tiers, record, None)
-        candidate = self._finder.candidate(serializer, record, target.digest, writes, tier)
+        if recovery.decide(evidence).decision is Decision.REFUSE:
+            error = self._refusal(place, target, evidence, tuple(damage))
+            last = _head(target)
+            return Examined(
+                evidence, target, last=last, view=view, error=error, damage=tuple(damage)
+            )
+        served = await self._finder.candidate(serializer, record, target.digest, writes, tier)
         if evidence.state is State.SOUND:
-            evidence = self.sound(evidence.tiers, record, candidate.seen)
-        refused = recovery.decide(evidence).decision is Decision.REFUSE
-        return Examined(
-            evidence,
-            target,
-            None if refused else candidate,
-            last=_head(target),
-            view=view,
-            error=self._refusal(place, target, evidence, tuple(damage)) if refused else None,
-            damage=tuple(damage),
-        )
+            evidence = self.sound(evidence.tiers, record, served.seen)
+        last = _head(target)
+        return Examined(evidence, target, served, last=last, view=view, damage=tuple(damage))
 
     async def _given_up(
         self,
@@ -306,7 +309,7 @@ class Recovery:
             made = findings.made_at(seen.checkpoint)
             old = made is not None and self._shared.clock() - made > self._policy.stale_after
             age = Age.OLD if old else Age.YOUNG
-        version = recovery.version_of(record.schema_version, SCHEMA_VERSION)
+        version = self._shared.shape.version_of(record)
         return Evidence(tiers, State.SOUND, version=version, age=age)
 
     def as_served(
@@ -346,7 +349,8 @@ class Recovery:
         self, place: Place, target: Target, evidence: Evidence, damage: Sequence[Damage]
     ) -> DurableStateError:
         if evidence.state is State.SOUND:
-            return newer(place, target.id, target.record)
+            version = target.record.schema_version if target.record is not None else 0
+            return newer(place, target.id, version, self._shared.shape.version)
         if evidence.elsewhere is Elsewhere.DOWN:
             other = "redis" if target.tier == "postgres" else "postgres"
             return UnavailableError(other, f"it may have what is damaged: {damage[0]}")
@@ -371,7 +375,7 @@ class Recovery:
             try:
                 record, writes = await self._finder.proven(serializer, place, target)
                 last, damage = _head(target), [*damage, *writes.damage]
-                candidate = self._finder.candidate(
+                candidate = await self._finder.candidate(
                     serializer, record, target.digest, writes, target.tier
                 )
             except KeyNeeded:
@@ -387,6 +391,20 @@ class Recovery:
             made = replace(made, ancestor=candidate, last=last)
             break
         return replace(made, skipped=tuple(skipped), damage=tuple(damage))
+
+    async def readable(self, serializer: Serializer, place: Place, target: Target) -> Head | None:
+        """The newest earlier checkpoint that this code can read."""
+        async for earlier in self._finder.before(place, target):
+            try:
+                record, writes = await self._finder.proven(serializer, place, earlier)
+                of = earlier.digest, writes, earlier.tier
+                await self._finder.candidate(serializer, record, *of)
+            except KeyNeeded:
+                raise
+            except (CorruptionError, EvolutionError):
+                continue
+            return _head(earlier)
+        return None
 
     async def without_replay(
         self, serializer: Serializer, place: Place, made: Examined, error: DurableStateError
@@ -412,12 +430,3 @@ class Recovery:
 
 def _head(target: Target) -> Head:
     return Head(target.id, 0, target.digest)
-
-
-def newer(place: Place, id: str, record: Record | None) -> EvolutionError:
-    """The error of a state in a newer shape than this code has."""
-    version = record.schema_version if record is not None else "a newer"
-    return EvolutionError(
-        f"Thread {place.thread.id!r}, checkpoint {id}: its state has version {version}, this code "
-        f"knows {SCHEMA_VERSION}"
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..asfound import Ids, RawHead, RawRecord, RawThread, RawWrite, Repair, Sight
-from ..decisions import anchors, codec, retention, scrub
+from ..decisions import anchors, retention, scrub
 from ..decisions.codec import Unsound, bare_chunk
 from ..decisions.evidence import (
     Child,
@@ -301,19 +301,21 @@ class DurableScrub:
 
     async def _replay(self, place: Place, head: RawHead) -> None:
         durable, blobs, serializer = self.check.durable, self.check.blobs, self.check.serializer
+        shape = self.check.shared.shape
         rows = await durable.chain(place, head.id, 1)
-        if rows and (names := self._replayed(rows[0])):
-            await history.ancestry(durable, blobs, serializer, place, head.id, names)
+        if rows and (names := self._replayed(rows[0], place)):
+            await history.ancestry(durable, blobs, shape, serializer, place, head.id, names)
 
-    def _replayed(self, row: RecordRow) -> set[str]:
-        parts = codec.record_parts(row, self.check.blobs)
-        present = codec.channels_present(row, self.check.blobs)
+    def _replayed(self, row: RecordRow, place: Place) -> set[str]:
+        check = self.check
         try:
-            loads = self.check.serializer.loads
-            body, metadata = loads(*parts[3]), loads(*parts[4])
+            return history.replayed_at(
+                row, check.blobs, check.shared.shape, check.serializer, place
+            )
+        except (Unsound, EvolutionError):
+            raise
         except Exception:  # the bytes are what was written; other code may read them
             return set()
-        return retention.replayed_channels(metadata, body.get("channel_versions") or {}, present)
 
     # -- outcomes ----------------------------------------------------------------------------
 

@@ -71,12 +71,17 @@ class Settler(Flusher):
 
     async def settle_all(self) -> None:
         """The same for every thread."""
+        for thread in await self.unsettled():
+            await self.settle(thread)
+
+    async def unsettled(self) -> list[Thread]:
+        """The threads of which the hot tier may hold something alone; the names of some are not
+        known."""
         found = await self._durable.ahead(None, EVERYTHING)
         threads = dict.fromkeys(waiting.place.thread for waiting in found)
         if self._hot is not None and self._shared.policy.asks_hot:
             threads |= dict.fromkeys(await self._unmarked_if_up())
-        for thread in threads:
-            await self.settle(thread)
+        return list(threads)
 
     async def end(self, thread: Thread) -> None:
         """Flushes a thread and ends its spells; one that goes on meanwhile stays open."""

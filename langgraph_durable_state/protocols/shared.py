@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..decisions.codec import Batch, Blobs, Record
+from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.keys import Numbers
 from ..decisions.serializing import Serializer
 from ..events import Kind
@@ -16,6 +17,7 @@ from ..words import Digest, Place, Put, PutWrites, Thread
 from .leases import Leases
 from .reading import Reader
 from .runs import Register
+from .shaping import Shape
 
 K = TypeVar("K", contravariant=True)
 V = TypeVar("V")
@@ -154,6 +156,9 @@ class Shared:
         policy: what may be done while the tiers are not one.
         unflushed, leases: as their types say.
         clock: seconds of the epoch.
+        shape: of the user's state.
+        outlines, interrupts: what `DualWrite` notes.
+        namespaces: where subgraphs' are stored, by the places that today's code calls them by.
         serializer: reads metadata where no call brings one.
         on_recovery: called where a head is not served just as it was left; None for nobody.
     """
@@ -174,5 +179,9 @@ class Shared:
     unflushed: Unflushed
     leases: Leases
     clock: Callable[[], float]
+    shape: Shape
+    outlines: Lately[tuple[Place, str], Snapshot]
+    interrupts: Lately[str, str]
+    namespaces: Lately[Place, Place]
     serializer: Serializer
     on_recovery: OnRecovery | None = None

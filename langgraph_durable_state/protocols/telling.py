@@ -16,7 +16,6 @@ from ..events import Kind
 from ..recovery import Damage, Decided, RecoveryReport
 from ..words import NULL_TASK_ID, Digest, Place, RecordRow, WriteRow
 from .chronicle import Chronicle
-from .drafting import SCHEMA_VERSION
 from .finding import Candidate
 from .recovering import Examined, Recovery
 from .shared import Shared
@@ -62,7 +61,13 @@ class Teller:
         unplayable = await self._unplayable(serializer, place, found.served)
         if isinstance(unplayable, CorruptionError):
             found = await self._recovery.without_replay(serializer, place, found, unplayable)
-        return self.of(place, found, unplayable)
+        report = self.of(place, found, unplayable)
+        if not isinstance(found.error, EvolutionError) or found.target is None:
+            return report
+        readable = await self._recovery.readable(serializer, place, found.target)
+        if readable is None:
+            return report
+        return replace(report, last_readable=readable.id, _readable=readable.digest)
 
     async def unkeyed(
         self, place: Place, id: str | None, error: DurableStateError
@@ -104,7 +109,7 @@ class Teller:
             error=f"{type(found.error).__name__}: {found.error}" if found.error else None,
             asked=found.target.id or None if found.target is not None else None,
             skipped=found.skipped,
-            code_version=SCHEMA_VERSION,
+            code_version=self._shared.shape.version,
             damage=found.damage,
             _head=_head(found),
         )
@@ -116,13 +121,15 @@ class Teller:
         seen = served.seen
         made = findings.made_at(seen.checkpoint)
         writes = seen.pending_writes or []
-        paths = {batch.path for batch in served.batches if batch.task != NULL_TASK_ID}
+        shape, place = self._shared.shape, served.record.place
+        written = (batch for batch in served.batches if batch.task != NULL_TASK_ID)
+        paths = {shape.task_path(place, batch) for batch in written}
         return replace(
             report,
             checkpoint=served.record.id,
             tier=served.tier,
             age=self._shared.clock() - made if made is not None else None,
-            version=served.record.schema_version,
+            version=served.record.known_to(shape.version).schema_version,
             interrupts=findings.interrupts(writes),
             unrecorded=findings.unrecorded(seen.checkpoint, paths),
             dangling=findings.dangling(seen.checkpoint["channel_values"], writes),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from ..decisions import codec, projection, retention
+from ..decisions import codec, projection
 from ..decisions.codec import Blobs, Record, Unsound
 from ..decisions.digest import Seal
 from ..decisions.evidence import answers, described
@@ -35,6 +35,7 @@ from .anchoring import Anchors
 from .copies import Copies
 from .reading import corrupt
 from .settling import Settler
+from .shaping import Shape
 from .vault import Vault
 
 logger = logging.getLogger("langgraph_durable_state")
@@ -62,6 +63,7 @@ class Upkeep:
         copies: Copies,
         flusher: Settler,
         blobs: Blobs,
+        shape: Shape,
         vault: Vault,
         anchors: Anchors,
     ) -> None:
@@ -71,6 +73,7 @@ class Upkeep:
         self._copies = copies
         self._flusher = flusher
         self._blobs = blobs
+        self._shape = shape
 
     async def delete_thread(self, thread: Thread) -> None:
         try:
@@ -225,7 +228,7 @@ class Upkeep:
                 continue
             try:
                 rows = await history.ancestry(
-                    self._durable, self._blobs, serializer, place, head.id, replayed
+                    self._durable, self._blobs, self._shape, serializer, place, head.id, replayed
                 )
             except Unsound as found:
                 raise corrupt(place, head.id, found) from found
@@ -237,12 +240,9 @@ class Upkeep:
         if not rows:
             return set()
         try:
-            parts = codec.record_parts(rows[0], self._blobs)
-            stored = codec.channels_present(rows[0], self._blobs)
-            body, metadata = serializer.loads(*parts[3]), serializer.loads(*parts[4])
+            return history.replayed_at(rows[0], self._blobs, self._shape, serializer, place)
         except Unsound as found:
             raise corrupt(place, head.id, found) from found
-        return retention.replayed_channels(metadata, body.get("channel_versions") or {}, stored)
 
     # -- copy --------------------------------------------------------------------------------
 

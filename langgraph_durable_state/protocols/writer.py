@@ -59,7 +59,9 @@ from .drafting import (
     request,
     same,
 )
+from .dual_write import DualWrite
 from .leasing import fence_of, lose
+from .naming import Naming
 from .reading import config_of
 from .runs import Made, Run, Stance, run_of_versions, stance, tagged_run
 from .settling import Settler
@@ -85,6 +87,8 @@ class Writer:
         flusher: makes that durable.
         vault: has the keys that it is stored with.
         anchors: have heads signed and witnessed.
+        naming: finds namespaces under their former names.
+        dual: makes second forms.
     """
 
     def __init__(
@@ -97,8 +101,12 @@ class Writer:
         flusher: Settler,
         vault: Vault,
         anchors: Anchors,
+        naming: Naming,
+        dual: DualWrite,
     ) -> None:
         self._shared = shared
+        self._naming = naming
+        self._dual = dual
         self._vault = vault
         self._anchors = anchors
         self._policy = shared.policy
@@ -119,6 +127,9 @@ class Writer:
         new_versions: Mapping[str, Any],
     ) -> Any:
         asked = request(config, checkpoint, metadata, new_versions)
+        if not self._naming.is_plain(config):
+            asked = asked.frozen(serializer)
+            asked = replace(asked, place=await self._naming.place(serializer, config, known=True))
         run = run_of_versions(checkpoint.get("channel_versions") or {})
         loaded = tagged_run(config)
         if run is not None and run.conflict is not None:
@@ -151,6 +162,8 @@ class Writer:
             self._shared.numbers,
             self._shared.blobs,
             seal,
+            self._shared.shape,
+            self._dual,
             hot,
         ).under(fence)
         if position.run is not None and position.run.apart:
@@ -425,8 +438,9 @@ class Writer:
             rows = await self._durable.chain(place, made.put.parent or "", 1)
             gone = not rows
             before = made.record.parent_digest
-            if made.put.seal and rows and before not in (b"", rows[0].digest):
-                # It is under another key now: what is made from it says what is no longer true.
+            if rows and before not in (b"", rows[0].digest):
+                # It is under another key or of another shape now: what is made from it says what
+                # is no longer true.
                 return made, Lost(await self._head_id(place), kept=False)
             if gone and made.needs_ancestors(serializer):
                 # Nobody could read it: what it is made from was pruned.
@@ -460,14 +474,21 @@ class Writer:
             raise UsageError('put_writes needs config["configurable"]["checkpoint_id"]')
         if not writes:
             return
+        if not self._naming.is_plain(config):
+            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            place = await self._naming.place(serializer, config, known=True)
         near = self._near(config, place, id) if self._vault.encrypts else None
         seal = self._vault.at_hand(place.thread, near)
         if seal is None:
             # What the caller does to them meanwhile changes nothing.
             writes = [(name, serializer.copied(value, name)) for name, value in writes]
             seal = await self._seal(place.thread, near)
-        numbers = self._shared.numbers
-        made = draft_writes(place, id, writes, task_id, task_path, serializer, numbers, seal)
+        outline = None
+        if self._dual.on and (outline := self._dual.outline(place, id)) is None:
+            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            outline = await self._naming.outline(serializer, place, id)
+        under = self._shared.numbers, seal, self._shared.shape.version, self._dual, outline
+        made = draft_writes(place, id, writes, task_id, task_path, serializer, *under)
         run = self._shared.register.of_writes(config, place, id)
         made = replace(made, fence=fence_of(self._shared.leases, place.thread, run))
         if run is not None:

@@ -150,8 +150,10 @@ def one_write(item: PutWrites, row: WriteRow, slot: int) -> tuple[object, ...]:
     )
 
 
-def rewritten(rows: Rewritten) -> tuple[arrays.Array, ...]:
+def rewritten(rows: Rewritten) -> tuple[object, ...]:
+    former = rows.former
     return (
+        arrays.texts(former.get(r.ns, r.ns) for _, r, _ in rows.records),
         arrays.texts(r.ns for _, r, _ in rows.records),
         arrays.texts(r.id for _, r, _ in rows.records),
         arrays.byteas(old for old, _, _ in rows.records),
@@ -159,15 +161,24 @@ def rewritten(rows: Rewritten) -> tuple[arrays.Array, ...]:
         arrays.byteas(r.record for _, r, _ in rows.records),
         arrays.texts(meta for _, _, meta in rows.records),
         arrays.byteas(keys.packed(r.numbers) for _, r, _ in rows.records),
+        arrays.texts(ns for ns, _ in rows.gone),
+        arrays.texts(w.id for _, w in rows.gone),
+        arrays.texts(w.task for _, w in rows.gone),
+        arrays.ints(w.slot for _, w in rows.gone),
+        arrays.byteas(w.digest for _, w in rows.gone),
+        rows.exact,
+        arrays.ints(place + 1 for place, _, _ in rows.writes),
         arrays.texts(ns for _, ns, _ in rows.writes),
         arrays.texts(w.id for _, _, w in rows.writes),
         arrays.texts(w.task for _, _, w in rows.writes),
         arrays.ints(w.slot for _, _, w in rows.writes),
-        arrays.byteas(old for old, _, _ in rows.writes),
+        arrays.texts(w.path for _, _, w in rows.writes),
+        arrays.ints(w.n for _, _, w in rows.writes),
         arrays.byteas(w.digest for _, _, w in rows.writes),
         arrays.byteas(w.blob for _, _, w in rows.writes),
         arrays.byteas(keys.packed(w.numbers) for _, _, w in rows.writes),
         *chunks(rows.chunks),
+        arrays.texts(former.get(ns, ns) for ns in rows.heads),
         arrays.texts(rows.heads),
         arrays.texts(head.id for head in rows.heads.values()),
         arrays.byteas(head.digest for head in rows.heads.values()),

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from ..decisions import hotcopy, keys, outgoing
-from ..decisions.codec import DAMAGE, Unsound
+from ..decisions.codec import DAMAGE, Unsound, differing_slot
 from ..errors import CorruptionError
 from ..ports import Scripts
 from ..words import (
@@ -38,7 +38,6 @@ from ..words import (
     Won,
     WriteRow,
 )
-from .postgres import differing_slot
 from .redis import fields, named
 from .scrub import RedisScrub
 

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from ..decisions import keys, projection
+from ..decisions.codec import differing_slot
 from ..ports import Sql
 from ..words import (
     Advance,
@@ -331,12 +332,13 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
         done = await self._sql.transaction(
             [
                 ("lock_heads", (thread.key,)),
+                ("lock_checkpoints", (thread.key,)),
                 ("rewrite", (thread.key, *bind.rewritten(rows))),
                 ("sweep_chunks", (thread.key,)),
             ],
             go_on=unmoved,
         )
-        return len(done) > 1 and bool(done[1][0][0])
+        return len(done) > 1 and bool(done[2][0][0])
 
     # -- what the hot tier may be ahead of ---------------------------------------------------
 
@@ -444,11 +446,6 @@ def _left(
 def _sorted_out(batch: Sequence[Put | PutWrites]) -> tuple[list[Put], list[PutWrites]]:
     puts = [item for item in batch if isinstance(item, Put)]
     return puts, [item for item in batch if isinstance(item, PutWrites)]
-
-
-def differing_slot(digest: Digest) -> int:
-    """The slot of a batch that differs from the first: positive, and its own."""
-    return int.from_bytes(digest[:4]) & 0x7FFFFFFF or 1
 
 
 def _names(tenant: bytes | None, id: bytes | None) -> tuple[str, str]:

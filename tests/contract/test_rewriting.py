@@ -51,11 +51,13 @@ def anew(**changes: Any) -> Rewritten:
             (1, put("a", place=at("x")), "{}"),
         )
     ]
-    batch = replace(write("b", "T", "w"), digest=mark("new w"), blob=b"new w")
-    gone = replace(write("b", "T", "e", slot=-1), digest=mark("new e"), blob=b"new e")
+    ordinary, special = write("b", "T", "w"), write("b", "T", "e", slot=-1)
+    batch = replace(ordinary, digest=mark("new w"), blob=b"new w")
+    late = replace(special, digest=mark("new e"), blob=b"new e")
     made = Rewritten(
         rows,
-        [(mark("w"), "", batch), (mark("older e"), "", gone)],
+        [("", ordinary), ("", replace(special, digest=mark("older e")))],
+        [(0, "", batch), (1, "", late)],
         [replace(chunk(11, "one"), digest=mark("new one"), blob=b"\x00\x00\x01new")],
         {"": Head("b", 2, mark("new b"), b"s"), "x": Head("a", 1, mark("new a"), b"x")},
     )
@@ -84,6 +86,71 @@ async def test_a_thread_is_rewritten_as_a_whole(ports: Ports) -> None:
     other = await ports.durable.read(at("x"), None, b"", None)
     assert other is not None
     assert other.head == Head("a", 1, mark("new a"), b"x")
+
+
+def elsewhere(**changes: Any) -> Rewritten:
+    """The same with namespace `x` called `y` and `""` as it was; one task's two rows are one, and
+    under another task's id."""
+    made = anew()
+    rows = [
+        (old, replace(r, ns="y" if r.ns == "x" else r.ns), meta) for old, r, meta in made.records
+    ]
+    both = [("", write("b", "T", "w")), ("", write("b", "T", "e", slot=-1))]
+    new = replace(write("b", "U", "new w"), path="~new", n=3, blob=b"new w", numbers=(11,))
+    heads = {"": made.heads[""], "y": made.heads["x"]}
+    made = replace(made, records=rows, gone=both, writes=[(0, "", new)], heads=heads)
+    return replace(made, former={"y": "x"}, exact=True, **changes)
+
+
+async def test_a_namespace_gets_another_name(ports: Ports) -> None:
+    """With its head, which keeps its place in the order; and so do tasks, whose rows are joined."""
+    heads = await stored(ports)
+    assert await ports.durable.rewrite(HERE.thread, heads, elsewhere())
+    assert (await ports.durable.heads(HERE.thread)).keys() == {"", "y"}
+    found = await ports.durable.read(at("y"), None, b"", None)
+    assert found is not None
+    assert found.head == Head("a", 1, mark("new a"), b"x")
+    assert await ports.durable.read(at("x"), None, b"", None) is None
+    outer = await ports.durable.read(HERE, None, b"", None)
+    assert outer is not None
+    (left,) = outer.writes
+    assert (left.task, left.slot, left.path, left.n) == ("U", 0, "~new", 3)
+    assert (left.digest, left.blob, left.numbers) == (mark("new w"), b"new w", (11,))
+    await ports.won(put("c", parent="a", place=at("y")))
+    assert (await ports.durable.heads(HERE.thread))["y"].seq == 2
+
+
+async def test_namespaces_exchange_names(ports: Ports) -> None:
+    """Each takes what is the other's."""
+    await ports.won(put("a", place=at("x")), put("b", place=at("y")))
+    await ports.durable.commit([writes(write("a", "T", "w"), place=at("x"))])
+    heads = await ports.durable.heads(HERE.thread)
+    rows = [
+        (mark(id), replace(row(put(id, place=at(ns)), 1), ns=new, digest=mark(f"new {id}")), "{}")
+        for id, ns, new in (("a", "x", "y"), ("b", "y", "x"))
+    ]
+    now = {"y": Head("a", 1, mark("new a")), "x": Head("b", 1, mark("new b"))}
+    batch = replace(write("a", "T", "w"), digest=mark("new w"))
+    made = Rewritten(
+        rows, [("x", write("a", "T", "w"))], [(0, "y", batch)], [], now, {"y": "x", "x": "y"}, True
+    )
+    assert await ports.durable.rewrite(HERE.thread, heads, made)
+    assert await ports.durable.heads(HERE.thread) == now
+    found = await ports.durable.read(at("y"), None, b"", None)
+    assert found is not None
+    assert [w.digest for w in found.writes] == [mark("new w")]
+
+
+@pytest.mark.parametrize("what", ["more", "another"])
+async def test_all_writes_must_be_known(ports: Ports, what: str) -> None:
+    """Where it is to be exact: one that came since would be left where nobody looks for it."""
+    heads = await stored(ports)
+    task, slot = ("V", 0) if what == "more" else ("T", -1)
+    await ports.durable.commit([writes(write("b", task, "late", slot=slot))])
+    before = await ports.durable.page(listing())
+    assert not await ports.durable.rewrite(HERE.thread, heads, elsewhere())
+    assert await ports.durable.page(listing()) == before
+    assert await ports.durable.heads(HERE.thread) == heads
 
 
 @pytest.mark.parametrize("what", ["head", "kept", "removed", "marked", "other"])

@@ -23,7 +23,7 @@ from langgraph_durable_state.words import (
     PutWrites,
     Thread,
 )
-from tests.explore import behind, heads, leases, rekeys, removals, scenarios, scrubs
+from tests.explore import behind, heads, leases, migrations, rekeys, removals, scenarios, scrubs
 from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
 from tests.explore.scenarios import Stored
 
@@ -123,6 +123,10 @@ LEAST: Mapping[type[Stored], int] = {
     rekeys.RekeyBesidePrune: comb(11, 4),
     rekeys.RekeyBesideDelete: comb(10, 3),
     rekeys.RekeyBesideWrites: 8,
+    # Migrating takes 5 steps: what Redis may be ahead of, heads, a page without values, one with
+    # them, and the rewriting. The run has two, reading one.
+    migrations.MigrateBesidePut: comb(7, 2),
+    migrations.ReadBesideMigrate: comb(6, 1),
 }
 
 
@@ -165,6 +169,7 @@ SLOW = {
     scrubs.MendBesidePrune,
     heads.VerifyBesideDelete,
     heads.ListBesidePutAndRemoval,
+    migrations.MigrateBesidePut,
 }
 """Half a minute each, or more."""
 

@@ -20,7 +20,7 @@ from langgraph_durable_state import (
     UsageError,
 )
 from langgraph_durable_state.decisions import keys, recording
-from langgraph_durable_state.protocols import drafting, recovering
+from langgraph_durable_state.evolution import StateSchema, rename_channel
 from langgraph_durable_state.words import EventRow
 from tests.cases import Store, at, chain, cp, id_of, ids_of, put, query, values_of
 from tests.integration.outages import Pair
@@ -541,14 +541,13 @@ async def test_a_state_that_is_too_old_is_marked(hot_store: Store) -> None:
         await hot_store.saver(stale_after=0.0, on_recovery=refuse).get_tuple(at())
 
 
-async def test_a_newer_shape_is_refused(hot_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_newer_shape_is_refused(hot_store: Store) -> None:
     """Before any node runs, and not taken for damage."""
     configs = await stored(hot_store)
-    monkeypatch.setattr(drafting, "SCHEMA_VERSION", 1)
-    monkeypatch.setattr(recovering, "SCHEMA_VERSION", 1)
-    saver = hot_store.saver()
+    schema = StateSchema(version=1)
+    schema.step(0, rename_channel("c", "d"))
+    saver = hot_store.saver(state_schema=schema)
     newest = await put(saver, configs[3], cp({"n": 8}))
-    monkeypatch.undo()
     for _ in range(2):
         with pytest.raises(EvolutionError, match="version 1"):
             await hot_store.saver().get_tuple(at())

@@ -100,6 +100,10 @@ CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
         ((5,), {}), (("abc",), {}), (([5],), {}), ((), {"tenant_id": 5}), ((), {"tenant_id": None}),
         ((), {"renew": "yes"}), ((), {"progress": 5}),
     ],
+    "migrate": [
+        ((5,), {}), (("abc",), {}), (([5],), {}), ((), {"tenant_id": 5}), ((), {"dry_run": "yes"}),
+        ((), {"progress": 5}), ((), {"to": "1"}),
+    ],
     "shred": [
         ((bad,), {}) for bad in (None, 5, "")
     ] + [(("u",), {"tenant_id": None}), (("u",), {"tenant_id": 5})],

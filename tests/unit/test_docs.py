@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
+from typing import Annotated, Any
 
+import pytest
+from langgraph.graph import START, StateGraph
+from typing_extensions import TypedDict
+
+from langgraph_durable_state import cli_schema
 from langgraph_durable_state.decisions.ahead import TABLE, Durable, Hot
 from langgraph_durable_state.decisions.recovery import KINDS, RULES, Rule
+from langgraph_durable_state.evolution import StateSchema
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -64,3 +72,37 @@ def _words(rule: Rule) -> list[str]:
 def test_the_page_on_integrity_has_the_rules_of_recovery() -> None:
     """Copied from what the code looks up; `recovery()` is what belongs there."""
     assert between("integrity.md", "decisions.recovery") == recovery()
+
+
+class Before(TypedDict):
+    msgs: Annotated[list[str], operator.add]
+    draft: str
+
+
+class After(TypedDict):
+    messages: Annotated[list[str], operator.add]
+    score: float
+    tags: Annotated[list[str], operator.add]
+
+
+def support(state: Any, node: str) -> Any:
+    graph = StateGraph(state)
+    graph.add_node(node, lambda _: {})
+    graph.add_edge(START, node)
+    return graph.compile(name="support")
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `durable-state schema check` prints of a change that was not declared."""
+    monkeypatch.setenv("COLUMNS", "100")
+    recorded = StateSchema(0, "support").record(support(Before, "ask"))
+    report = StateSchema(0, "support").check(support(After, "ask_human"), recorded)
+    cli_schema._show(report, Path("support.fingerprint.json"))
+    return f"```text\n{capsys.readouterr().out}```\n"
+
+
+def test_the_page_on_evolution_has_what_schema_check_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Copied from the command; `checked()` is what belongs there."""
+    assert between("evolution.md", "schema.check") == checked(monkeypatch, capsys)

@@ -14,10 +14,18 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph_durable_state.decisions import codec, dictionary, heads
 from langgraph_durable_state.decisions.cipher import Masters
 from langgraph_durable_state.decisions.codec import Blobs
+from langgraph_durable_state.decisions.evolution.operations import (
+    add_channel,
+    convert_channel,
+    rename_channel,
+    rename_node,
+)
+from langgraph_durable_state.decisions.evolution.steps import StateSchema
 from langgraph_durable_state.decisions.keyring import Keys, keyring
 from langgraph_durable_state.decisions.keys import named
 from langgraph_durable_state.decisions.serializing import Serializer
 from langgraph_durable_state.protocols.reading import Reader
+from langgraph_durable_state.protocols.shaping import Shape
 from langgraph_durable_state.protocols.vault import DataKeys
 from langgraph_durable_state.words import ChunkRow, DataKey, Owner, Place, RecordRow, WriteRow
 
@@ -94,7 +102,7 @@ def test_format_1_is_read() -> None:
         ("task-1", "counter", 8),
         ("task-2", "__interrupt__", {"question": "go on?"}),
     ]
-    assert codec.record_parts(record_row, Blobs())[0] == 1
+    assert codec.record_parts(record_row, Blobs()).format == 1
 
 
 SECRET = b"golden key of thirty-two bytes!!"
@@ -104,6 +112,11 @@ def keys_of_format_2(kind: str, stored: dict[str, Any]) -> Keys:
     """The keys that the rows of format 2 were made with."""
     if kind == "signed":
         return keyring([SECRET], accepts_plain=False)
+    return data_keys(stored)
+
+
+def data_keys(stored: dict[str, Any]) -> Keys:
+    """The keys of a user whose rows are encrypted."""
     found = DataKeys(Masters([SECRET]), keyring([], False), frozenset(), lambda: 0.0)
     for id, tenant, user, master, wrapped in stored["data_keys"]:
         parts = (bytes.fromhex(part) for part in (id, master, wrapped))
@@ -155,6 +168,104 @@ def test_format_2_is_read(kind: str) -> None:
         ("task-1", "messages", [AIMessage("More of it. " * 30, id="m")]),
         ("task-1", "counter", 8),
     ]
-    assert codec.record_parts(record_row, Blobs(keys=keys))[0] == 2
+    assert codec.record_parts(record_row, Blobs(keys=keys)).format == 2
     head = bytes.fromhex(stored["head"])
     assert heads.signed(place, record.id, digest, head, keys) == heads.Signed(record.id, digest, 1)
+
+
+def schema_of_format_3() -> StateSchema:
+    """How the state of the rows of format 3 came to version 1."""
+    schema = StateSchema(1)
+    schema.step(
+        0,
+        rename_channel("messages", "said"),
+        convert_channel("counter", str, int),
+        add_channel("mood", default="even"),
+        rename_node("ask", "ask_human"),
+    )
+    return schema
+
+
+OF_FORMAT_3 = {
+    "ask": "f39713e8-d5cc-b340-51bc-42c8fd57582f",
+    "ask_human": "cad86a24-e4b3-14f0-e4c4-9a2de32be728",
+    "f39713e8-d5cc-b340-51bc-42c8fd57582f": "4f802247e8108525d95387dabcaa160b",
+    "cad86a24-e4b3-14f0-e4c4-9a2de32be728": "8673d35f9fa2aa62ea26d2c5ceb54532",
+}
+"""The ids that LangGraph 1.2 gives the task of the node of either name, and its interrupt."""
+
+
+@pytest.mark.parametrize("kind", ["plain", "encrypted"])
+@pytest.mark.parametrize("version", [0, 1])
+def test_format_3_is_read(kind: str, version: int) -> None:
+    """A checkpoint in the shapes of two versions of a state, and writes in both, in the newer one
+    alone and without a version, by code of either version; by the older one without what was
+    stored for the newer one alone."""
+    stored: dict[str, Any] = json.loads((GOLDEN / "format-3.json").read_text())[kind]
+    place = Place(named(stored["tenant"], stored["thread"], "ada"), stored["ns"])
+    chunks = {
+        no: ChunkRow(no, bytes.fromhex(digest), bytes.fromhex(blob))
+        for no, digest, blob in stored["chunks"]
+    }
+    row = stored["row"]
+    digest, packed = bytes.fromhex(row["digest"]), bytes.fromhex(row["record"])
+    record_row = RecordRow(place.ns, row["id"], None, 1, digest, packed, tuple(row["numbers"]))
+    writes = [
+        WriteRow(
+            w["id"],
+            w["task"],
+            w["slot"],
+            w["path"],
+            w["n"],
+            bytes.fromhex(w["digest"]),
+            bytes.fromhex(w["blob"]),
+            tuple(w["numbers"]),
+        )
+        for w in stored["writes"]
+        if version or w["task"] != "task-2"
+    ]
+    blobs = Blobs(keys=data_keys(stored)) if kind == "encrypted" else Blobs()
+    shape = Shape(schema_of_format_3()) if version else Shape()
+    reader = Reader(blobs, keep=False, shape=shape)
+    record = reader.record(place, record_row, chunks)
+    batches = reader.batches(place, writes, chunks)
+    found = reader.tuple_of(record, batches, Serializer(JsonPlusSerializer()), None, False)
+    said = [
+        HumanMessage("What is the weather in Lisbon? " * 12, id="h"),
+        AIMessage("Sunny, 24 degrees. " * 20, id="a"),
+    ]
+    more = [AIMessage("More of it. " * 30, id="m")]
+    assert found.pending_writes is not None
+    pending = {(task, channel): value for task, channel, value in found.pending_writes}
+    if version:
+        task = OF_FORMAT_3["ask_human"]
+        assert found.checkpoint["channel_values"] == {
+            "said": said,
+            "counter": "7",
+            "mood": "good",
+            "branch:to:ask_human": None,
+        }
+        assert pending == {
+            (task, "__interrupt__"): pending[task, "__interrupt__"],
+            (task, "said"): more,
+            (task, "counter"): "8",
+            (task, "mood"): "better",
+            ("task-2", "counter"): "9",
+            ("task-3", "counter"): "10",
+        }
+    else:
+        task = OF_FORMAT_3["ask"]
+        assert found.checkpoint["channel_values"] == {
+            "messages": said,
+            "counter": 7,
+            "branch:to:ask": None,
+        }
+        assert pending == {
+            (task, "__interrupt__"): pending[task, "__interrupt__"],
+            (task, "messages"): more,
+            (task, "counter"): 8,
+            ("task-3", "counter"): 10,
+        }
+    (asked,) = pending[task, "__interrupt__"]
+    assert (asked.value, asked.id) == ("go on?", OF_FORMAT_3[task])
+    assert codec.record_parts(record_row, blobs).format == 3

@@ -17,7 +17,7 @@ ROOT = Path(langgraph_durable_state.__file__).parent
 PACKAGE = ROOT.name
 
 LAYERS = [
-    "words asfound errors events health recovery verification",
+    "words asfound errors events health recovery verification migration",
     "decisions",
     "ports",
     "tiers",
@@ -96,6 +96,8 @@ def test_the_public_names() -> None:
         "Lease",
         "LeaseHeldError",
         "LeaseLostError",
+        "MigrateProgress",
+        "MigrateReport",
         "RecoveryReport",
         "Redact",
         "Rekeyed",

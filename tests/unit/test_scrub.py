@@ -13,7 +13,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from langgraph_durable_state.asfound import RawThread
-from langgraph_durable_state.decisions import anchors, evidence, projection
+from langgraph_durable_state.decisions import anchors, codec, evidence, projection
 from langgraph_durable_state.decisions.codec import Blobs, Record, Unsound
 from langgraph_durable_state.decisions.evidence import described, filtered_wrong
 from langgraph_durable_state.decisions.keys import named
@@ -172,7 +172,7 @@ def test_what_a_newer_version_may_have_written_is_not_called_lost() -> None:
     saver = story(world)
     world.lose_hot()
     stored = world.threads[THREAD.key].checkpoints["", "2"]
-    newer = stored.row.record.replace(b"\x98\x01", b"\x98\x03", 1)
+    newer = stored.row.record.replace(b"\x98\x01", b"\x98" + bytes([codec.RECORD_FORMAT + 1]), 1)
     assert newer != stored.row.record
     changed = replace(stored, row=replace(stored.row, record=newer))
     world.threads[THREAD.key].checkpoints["", "2"] = changed

@@ -800,37 +800,68 @@ SELECT * FROM (
 ) AS keys
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
+-- lock_checkpoints: The checkpoints of a thread, so that no put refers to their chunks until the
+-- transaction ends: to refer to one locks its key alone, which no update of the row waits for.
+SELECT FROM {schema}.checkpoint WHERE tk = $1::uuid ORDER BY ns, id FOR UPDATE;
+
 -- rewrite: Replaces all checkpoints of a thread whose heads are locked, if they are those that are
--- given ($2 namespaces, $3 ids, $4 old digests), by the same under new digests ($5 to $8), and writes
--- ($9 to $16) and heads ($20 to $23) with them; $17 to $19 are the new chunks. Whether it was done.
+-- given ($2 namespaces, $4 ids, $5 old digests), by the same under new namespaces ($3) and digests
+-- ($6 to $9), and heads ($29 to $33) with them. Writes go ($10 to $14), and others take their places
+-- ($16 to $25); if $15, there must be none but those. $26 to $28 are the new chunks. Whether it was
+-- done. What is counted is gone before anything comes.
 WITH given AS MATERIALIZED (
-  SELECT * FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[], $7::text[],
-                       $8::bytea[])
-             AS g (ns, id, old, digest, record, meta, chunks)
+  SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[], $6::bytea[], $7::bytea[],
+                       $8::text[], $9::bytea[])
+             AS g (former, ns, id, old, digest, record, meta, chunks)
+), doomed AS MATERIALIZED (
+  SELECT * FROM unnest($10::text[], $11::text[], $12::text[], $13::int[], $14::bytea[])
+           WITH ORDINALITY AS d (ns, id, task, slot, old, ord)
 ), same AS MATERIALIZED (
-  SELECT count(*) = (SELECT count(*) FROM given) AND count(*) = count(g.id) AS same
-    FROM {schema}.checkpoint c LEFT JOIN given g ON (g.ns, g.id, g.old) = (c.ns, c.id, c.digest)
+  SELECT count(*) = (SELECT count(*) FROM given) AND count(*) = count(g.id)
+         AND (NOT $15::bool OR NOT EXISTS (
+           SELECT FROM (SELECT w.* FROM {schema}.write w JOIN given ON (given.former, given.id) = (w.ns, w.id)
+                         WHERE w.tk = $1::uuid) w
+             FULL JOIN doomed d
+               ON (d.ns, d.id, d.task, d.slot, d.old) = (w.ns, w.id, w.task, w.slot, w.digest)
+            WHERE w.id IS NULL OR d.id IS NULL)) AS same
+    FROM {schema}.checkpoint c LEFT JOIN given g ON (g.former, g.id, g.old) = (c.ns, c.id, c.digest)
    WHERE c.tk = $1::uuid
 ), records AS (
   UPDATE {schema}.checkpoint c
-     SET digest = g.digest, record = g.record, meta = g.meta::jsonb, chunks = g.chunks
-    FROM given g, same WHERE same.same AND (c.tk, c.ns, c.id) = ($1, g.ns, g.id)
+     SET ns = g.ns, digest = g.digest, record = g.record, meta = g.meta::jsonb, chunks = g.chunks
+    FROM given g, same WHERE same.same AND (c.tk, c.ns, c.id) = ($1, g.former, g.id)
+), gone AS (
+  DELETE FROM {schema}.write w USING doomed d, same
+   WHERE same.same AND (w.tk, w.ns, w.id, w.task, w.slot) = ($1, d.ns, d.id, d.task, d.slot)
+     AND w.digest = d.old
+  RETURNING d.ord, w.at
 ), writes AS (
-  UPDATE {schema}.write w SET digest = g.digest, data = g.data, chunks = g.chunks
-    FROM unnest($9::text[], $10::text[], $11::text[], $12::int[], $13::bytea[], $14::bytea[],
-                $15::bytea[], $16::bytea[]) AS g (ns, id, task, slot, old, digest, data, chunks),
-         same
-   WHERE same.same AND (w.tk, w.ns, w.id, w.task, w.slot) = ($1, g.ns, g.id, g.task, g.slot)
-     AND w.digest = g.old
+  INSERT INTO {schema}.write (tk, ns, id, task, slot, path, n, digest, data, chunks, at)
+  SELECT $1, g.ns, g.id, g.task, g.slot, g.path, g.n, g.digest, g.data, g.chunks, gone.at
+    FROM unnest($16::int[], $17::text[], $18::text[], $19::text[], $20::int[], $21::text[],
+                $22::int[], $23::bytea[], $24::bytea[], $25::bytea[])
+           AS g (place, ns, id, task, slot, path, n, digest, data, chunks)
+    JOIN gone ON gone.ord = g.place, (SELECT count(*) FROM gone) counted
 ), chunks AS (
   INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
   SELECT $1, c.no, c.digest, c.data
-    FROM same, unnest($17::bigint[], $18::bytea[], $19::bytea[]) AS c (no, digest, data)
+    FROM same, unnest($26::bigint[], $27::bytea[], $28::bytea[]) AS c (no, digest, data)
    WHERE same.same
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
+), head AS MATERIALIZED (
+  SELECT g.* FROM same, unnest($29::text[], $30::text[], $31::text[], $32::bytea[], $33::bytea[])
+                          AS g (former, ns, id, digest, seal)
+   WHERE same.same
 ), heads AS (
   UPDATE {schema}.head h SET digest = g.digest, seal = g.seal
-    FROM unnest($20::text[], $21::text[], $22::bytea[], $23::bytea[]) AS g (ns, id, digest, seal), same
-   WHERE same.same AND (h.tk, h.ns, h.id) = ($1, g.ns, g.id)
+    FROM head g WHERE (h.tk, h.ns, h.id) = ($1, g.former, g.id) AND g.former = g.ns
+), left_heads AS (
+  DELETE FROM {schema}.head h USING head g
+   WHERE (h.tk, h.ns, h.id) = ($1, g.former, g.id) AND g.former <> g.ns
+  RETURNING g.ns, h.seq, h.id, g.digest, g.seal
+), moved_heads AS (
+  INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
+  SELECT $1, l.ns, l.seq, l.id, l.digest, l.seal
+    FROM left_heads l, (SELECT count(*) FROM left_heads) counted
 )
 SELECT same FROM same;

@@ -1,0 +1,1 @@
+"""The shape of a user's state from one version of a graph to the next: pure functions."""
