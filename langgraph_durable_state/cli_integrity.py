@@ -9,7 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from . import errors
-from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, Tenant
+from .cli_options import (
+    AsJson,
+    PostgresUrl,
+    Prefix,
+    RedisUrl,
+    Schema,
+    StateSchemaName,
+    Stores,
+    Tenant,
+)
+from .cli_schema import schema_named
 from .exit_codes import DAMAGED, FAILED, REPAIRED, code_of
 from .recovery import RecoveryReport
 from .saver import DurableSaver
@@ -33,6 +43,7 @@ def recover(
     postgres: PostgresUrl,
     redis: RedisUrl = None,
     schema: Schema = "durable_state",
+    state_schema: StateSchemaName = None,
     prefix: Prefix = "durable_state",
     tenant: Tenant = "",
     namespace: Annotated[str, typer.Option(help="Of a subgraph.")] = "",
@@ -52,7 +63,9 @@ def recover(
     named: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": namespace}
     named |= {"tenant_id": tenant} if tenant else {}
     named |= {"checkpoint_id": checkpoint} if checkpoint else {}
-    with Stores(postgres, redis, schema, prefix).open() as saver:
+    with Stores(postgres, redis, schema, prefix).open(
+        state_schema=schema_named(state_schema)
+    ) as saver:
         found = saver.recover({"configurable": named})
         refused = _fork(saver, found) if fork else None
     forked = dict(zip(("from", "to"), found.forks, strict=True)) if found.forks else None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Stores, Tenant, bar
+from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, Tenant, bar
 from .cli_schema import schema_named
 from .errors import UsageError
 from .exit_codes import BUSY, FAILED, INTERRUPTED
@@ -28,7 +28,7 @@ def verdict(report: MigrateReport) -> int:
 
 def migrate(
     postgres: PostgresUrl,
-    schema: Annotated[
+    state_schema: Annotated[
         str, typer.Option(metavar="MODULE:NAME", help="The StateSchema of the graph.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do all but write.")] = False,
@@ -41,9 +41,7 @@ def migrate(
         typer.Option(metavar="MODULE:CLASS", help="A class of which state may hold objects."),
     ] = None,
     redis: RedisUrl = None,
-    tables: Annotated[
-        str, typer.Option("--db-schema", help="The schema of the tables in Postgres.")
-    ] = "durable_state",
+    schema: Schema = "durable_state",
     prefix: Prefix = "durable_state",
     tenant: Tenant = "",
     as_json: AsJson = False,
@@ -56,8 +54,8 @@ def migrate(
     # What the log would say stands in the report.
     logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())
     classes = tuple(_parts(each) for each in allow or ())
-    stores = Stores(postgres, redis, tables, prefix)
-    with stores.open(state_schema=schema_named(schema), allow=classes) as saver:
+    stores = Stores(postgres, redis, schema, prefix)
+    with stores.open(state_schema=schema_named(state_schema), allow=classes) as saver:
         report = _with_progress(
             lambda progress: saver.migrate(
                 threads or None, to=to, dry_run=dry_run, tenant_id=tenant, progress=progress

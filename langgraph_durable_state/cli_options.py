@@ -19,6 +19,10 @@ RedisUrl = Annotated[
     typer.Option("--redis", envvar="DURABLE_STATE_REDIS", help="A URL, if Redis is used."),
 ]
 Schema = Annotated[str, typer.Option(help="The schema of the tables in Postgres.")]
+StateSchemaName = Annotated[
+    str | None,
+    typer.Option("--state-schema", metavar="MODULE:NAME", help="The StateSchema of the graph."),
+]
 Prefix = Annotated[str, typer.Option(help="What the keys in Redis begin with.")]
 Tenant = Annotated[str, typer.Option(help="Whose it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]

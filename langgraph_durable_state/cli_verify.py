@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from . import verification
-from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, Stores, bar
+from .cli_options import AsJson, PostgresUrl, Prefix, RedisUrl, Schema, StateSchemaName, Stores, bar
+from .cli_schema import schema_named
 from .errors import DurableStateError, UsageError
 from .exit_codes import DAMAGED, FAILED, INTERRUPTED, REPAIRED, code_of
 from .verification import VerifyProgress, VerifyReport
@@ -40,6 +41,7 @@ def verify(
     ] = None,
     redis: RedisUrl = None,
     schema: Schema = "durable_state",
+    state_schema: StateSchemaName = None,
     prefix: Prefix = "durable_state",
     tenant: Annotated[str | None, typer.Option(help="Whose threads; everybody's without.")] = None,
     repair: Annotated[
@@ -57,7 +59,9 @@ def verify(
     """
     # What the log would say stands in the report.
     logging.getLogger("langgraph_durable_state").addHandler(logging.NullHandler())
-    with Stores(postgres, redis, schema, prefix).open() as saver:
+    with Stores(postgres, redis, schema, prefix).open(
+        state_schema=schema_named(state_schema)
+    ) as saver:
         report = _with_progress(
             lambda progress: saver.verify(
                 threads or None,

@@ -35,6 +35,7 @@ def up(value):
 
 schema = StateSchema(version=1, graph="test")
 schema.step(0, convert_channel("c", up))
+before = StateSchema(version=0)
 gap = StateSchema(version=2)
 gap.step(1)
 """
@@ -48,11 +49,13 @@ def stored(postgres_url: str, tmp_path: Path) -> Any:
         for n in range(6):
             saver.put(at(f"t{n}"), cp({"c": f"v{n}"}), {}, {"c": "1"})  # type: ignore[arg-type]
 
-    def migrate(*arguments: str, name: str = "shapes:schema", **environment: str) -> Any:
-        command = [sys.executable, "-m", "langgraph_durable_state.cli", "migrate"]
+    def called(
+        *arguments: str, name: str = "shapes:schema", do: str = "migrate", **environment: str
+    ) -> Any:
+        command = [sys.executable, "-m", "langgraph_durable_state.cli", do]
         env = {**os.environ, "DURABLE_STATE_POSTGRES": postgres_url, **environment}
         return run(
-            [*command, "--schema", name, *arguments],
+            [*command, "--state-schema", name, *arguments],
             env=env,
             cwd=tmp_path,
             capture_output=True,
@@ -60,7 +63,7 @@ def stored(postgres_url: str, tmp_path: Path) -> Any:
             timeout=60,
         )
 
-    return migrate
+    return called
 
 
 def test_it_reports_what_it_did(stored: Any) -> None:
@@ -102,6 +105,18 @@ def test_what_cannot_be_brought_there_fails(stored: Any, postgres_url: str) -> N
     back = stored("--to", "0", "--thread", "t0")
     assert back.returncode == FAILED
     assert "No way back" in back.stdout
+
+
+def test_the_other_commands_take_the_schema_too(stored: Any) -> None:
+    """They say what the code that has it is given."""
+    seen = stored("t0", "--json", do="recover")
+    assert (seen.returncode, json.loads(seen.stdout)["decision"]) == (0, "migrate")
+    stored()
+    for name, code, decision in (("shapes:schema", 0, "resume"), ("shapes:before", 1, "refuse")):
+        seen = stored("t0", "--json", do="recover", name=name)
+        assert (seen.returncode, json.loads(seen.stdout)["decision"]) == (code, decision)
+        checked = stored("--json", do="verify", name=name)
+        assert (checked.returncode, json.loads(checked.stdout)["findings"]) == (0, [])
 
 
 @pytest.mark.parametrize("name", ["shapes", "nowhere:schema", "shapes:none", "shapes:gap"])
