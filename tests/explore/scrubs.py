@@ -122,7 +122,10 @@ class ScrubBesidePrune(Scrubbed):
 
 
 class ScrubBesideDelete(Scrubbed):
-    """The thread goes, and begins anew."""
+    """The thread goes, and begins anew; in between there is nothing of it."""
+
+    def wrong(self, report: VerifyReport) -> bool:
+        return bool(report.findings)
 
     async def beside(self, saver: Any) -> None:
         await saver.adelete_thread("t")
@@ -130,7 +133,11 @@ class ScrubBesideDelete(Scrubbed):
 
 
 class ScrubBesideCopy(Scrubbed):
-    """The thread becomes visible with its last page; it is the copy that is checked."""
+    """The thread becomes visible with its last page, and there is nothing of it before; it is the
+    copy that is checked."""
+
+    def wrong(self, report: VerifyReport) -> bool:
+        return bool(report.findings)
 
     def begin(self) -> Coros:
         self.fill()

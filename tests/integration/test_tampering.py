@@ -279,14 +279,22 @@ async def test_a_write_of_another_thread_is_not_taken(postgres_url: str, open_sa
 async def test_a_hot_copy_made_without_the_key_is_not_served(
     postgres_url: str, redis_url: str, open_saver: Open
 ) -> None:
-    """What a saver without the key has brought to Redis is served to nobody who has it."""
-    forger = open_saver(postgres_url, redis_url, write_policy="write_behind")
+    """What a saver without the key has brought to Redis is served to nobody who has it, and becomes
+    no row."""
+    heard: list[str] = []
+    urls, options = (postgres_url, redis_url), {"write_policy": "write_behind"}
+    forger = open_saver(*urls, **options)
+    reader = open_saver(
+        *urls, integrity_key=KEY, observer=lambda told: heard.append(str(told)), **options
+    )
+    for saver in (forger, reader):
+        saver.target._faces.background.start = lambda: None
     await put(forger, at(), cp({"c": "forged"}))
-    with pytest.raises(StateLostError) as error:
-        await open_saver(
-            postgres_url, redis_url, integrity_key=KEY, write_policy="write_behind"
-        ).get_tuple(at())
-    assert "without a key" in str(error.value.__cause__)
+    with pytest.raises(StateLostError):
+        await reader.get_tuple(at())
+    assert any("it was stored without a key" in told for told in heard)
+    await reader.accept_loss("t")
+    assert await reader.get_tuple(at()) is None
 
 
 # -- keys ------------------------------------------------------------------------------------------
