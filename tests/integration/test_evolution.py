@@ -75,7 +75,7 @@ def rows(store: Store, thread: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("tier", ["hot", "durable"])
+@pytest.mark.parametrize("tier", ["hot", pytest.param("durable", marks=pytest.mark.long)])
 @pytest.mark.parametrize(("situation", "change"), CELLS)
 async def test_a_thread_goes_on(
     store: Store, thread: str, situation: str, change: str, way: str
