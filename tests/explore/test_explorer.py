@@ -166,6 +166,8 @@ def test_what_redis_takes_while_a_thread_is_rekeyed_is_not_left_unnamed(before: 
 
 SLOW = {
     behind.FlushBesideDelete,
+    removals.CopyBesidePrune,
+    scrubs.ScrubBesideFlush,
     scrubs.MendBesidePrune,
     heads.VerifyBesideDelete,
     heads.ListBesidePutAndRemoval,
