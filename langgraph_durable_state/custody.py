@@ -231,11 +231,8 @@ class Custody:
         if ids is None:
             keys, unwrapped = await driver.rekeyer.rewrap()
             damaged += unwrapped
-            async for thread in driver.rewriter.threads(tenant):
-                await one(thread)
-        else:
-            for id in ids:
-                await one(_place(id, tenant, "").thread)
+        async for thread, _ in driver.rewriter.threads(tenant, ids):
+            await one(thread)
         return Rekeyed(seen, rewritten, tuple(busy), keys, tuple(damaged))
 
     def shred(self, user_id: str, *, tenant_id: str = "") -> int:

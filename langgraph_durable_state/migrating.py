@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable
 
 from .decisions import arguments
-from .decisions.keys import thread_of
 from .decisions.serializing import Serializer
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
 from .migration import MigrateProgress, MigrateReport, Progress, ThreadMigration
-from .words import Thread
-
-_ALL = 2**128
 
 
 class Migrating:
@@ -100,7 +96,7 @@ class Migrating:
         version = driver.migrator.checked(to)
         seen, told = 0, list[ThreadMigration]()
         unsettled = await driver.migrator.settle() if ids is None else {}
-        async for thread, share in _threads(driver, ids, tenant):
+        async for thread, share in driver.rewriter.threads(tenant, ids):
             unsettled.pop(thread, None)
             done = await driver.migrator.migrate(self._serializer, thread, version, dry_run)
             seen += 1
@@ -112,16 +108,3 @@ class Migrating:
             if thread.tenant == tenant:
                 told.append(ThreadMigration(thread.id or thread.key.hex, "failed", why))
         return MigrateReport(version, dry_run, seen, tuple(told))
-
-
-async def _threads(
-    driver: Driver, thread_ids: Sequence[str] | None, tenant: str
-) -> AsyncIterator[tuple[Thread, float]]:
-    """Each thread, and how many of all come no later."""
-    if thread_ids is None:
-        async for thread in driver.rewriter.threads(tenant):
-            yield thread, (thread.key.int + 1) / _ALL
-        return
-    named = [{"thread_id": id, "tenant_id": tenant} for id in thread_ids]
-    for n, names in enumerate(named, 1):
-        yield thread_of({"configurable": names}), n / len(named)

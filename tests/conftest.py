@@ -10,7 +10,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -97,6 +97,17 @@ def numbers() -> Iterator[int]:
     return itertools.count(1)
 
 
+@contextmanager
+def database(
+    server: PostgresServer, databases: Callable[[str], None], number: int
+) -> Iterator[str]:
+    """URL of an empty database, dropped at the end, whoever is still connected to it."""
+    name = f"test_{number}"
+    databases(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY file_copy")
+    yield server.url_of(name)
+    databases(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
 def postgres_url(
     shared_postgres: PostgresServer,
@@ -104,10 +115,8 @@ def postgres_url(
     numbers: Iterator[int],
 ) -> Iterator[str]:
     """URL of an empty database, dropped after the test, whoever is still connected to it."""
-    name = f"test_{next(numbers)}"
-    databases(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY file_copy")
-    yield shared_postgres.url_of(name)
-    databases(f"DROP DATABASE {name} WITH (FORCE)")
+    with database(shared_postgres, databases, next(numbers)) as url:
+        yield url
 
 
 @pytest.fixture

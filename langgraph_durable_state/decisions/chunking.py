@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Literal
 
 import ormsgpack
+from langgraph.checkpoint.serde.types import ERROR
 
 from ..words import Digest
 from . import refusal
@@ -132,6 +133,43 @@ class Weaver:
             return Channel(name, version, typed.tag, "inline", typed.data, ())
         chunk = self._chunk(typed.data, 1, None, base)
         return Channel(name, version, typed.tag, "whole", b"", (Piece(chunk, 0, 1),))
+
+    def channels(
+        self,
+        values: Mapping[str, Any],
+        versions: Mapping[str, Any],
+        held: Mapping[str, Channel],
+        base: Mapping[str, Channel],
+    ) -> tuple[Channel, ...]:
+        """The channels of a checkpoint.
+
+        Args:
+            values: those that it has.
+            versions: of its channels, also of those without a value.
+            held: channels that are stored, and the same if they are of the same version.
+            base: those whose chunks may be referred to.
+
+        Raises:
+            ValueRefusedError: as `channel`.
+        """
+        out = []
+        for name in dict.fromkeys((*versions, *values)):
+            version, old = versions.get(name), held.get(name)
+            if old is not None and old.version == version:
+                out.append(old)
+            elif name in values:
+                before = base.get(name)
+                out.append(self.channel(name, values[name], version=version, base=before))
+        return tuple(out)
+
+    def write(self, task: str, name: str, value: Any) -> Channel:
+        """A write of a task, as a channel.
+
+        Raises:
+            ValueRefusedError: as `channel`.
+        """
+        where = f"task {task}, write to {name!r}"
+        return self.channel(name, value, where=where, lossy=name == ERROR)
 
     def to_store(self, channels: Iterable[Channel]) -> list[Chunk]:
         """The chunks that `channels` refer to and that are not stored yet."""

@@ -286,6 +286,26 @@ class RecordParts:
             return self.other, self.form.count
         return self.form, 0
 
+    def present(
+        self, numbers: Sequence[int], version: int | None = None
+    ) -> dict[str, tuple[int, ...]]:
+        """The channels that it holds a value of, with their chunk numbers out of the row's; as code
+        of a version knows them, if one is given.
+
+        Raises:
+            Unsound: if they cannot be read.
+        """
+        out = {}
+        try:
+            form, at = self.known_to(version) if version is not None else (self.form, 0)
+            for entry in form.entries:
+                n = _count(entry)
+                out[decoded(entry[0])] = tuple(numbers[at : at + n])
+                at += n
+        except DAMAGE as error:
+            raise unreadable(None, "the manifest", error) from error
+        return out
+
 
 def record_parts(row: RecordRow, blobs: Blobs) -> RecordParts:
     """The fields of a row's `record` column.
@@ -360,30 +380,8 @@ def _check_tenant(place: Place, seal: Seal) -> None:
 
 def channel_of_number(row: RecordRow, bad: set[int], blobs: Blobs) -> str | None:
     """The name of the first channel that refers to one of these chunk numbers."""
-    present = channels_present(row, blobs).items()
+    present = record_parts(row, blobs).present(row.numbers).items()
     return next((name for name, numbers in present if not bad.isdisjoint(numbers)), None)
-
-
-def channels_present(
-    row: RecordRow, blobs: Blobs, version: int | None = None
-) -> dict[str, tuple[int, ...]]:
-    """The channels that a stored record holds a value of, with their chunk numbers; as code of a
-    version knows them, if one is given.
-
-    Raises:
-        Unsound: if they cannot be read. Nothing proves them here.
-    """
-    out = {}
-    try:
-        parts = record_parts(row, blobs)
-        form, at = parts.known_to(version) if version is not None else (parts.form, 0)
-        for entry in form.entries:
-            n = _count(entry)
-            out[decoded(entry[0])] = row.numbers[at : at + n]
-            at += n
-    except DAMAGE as error:
-        raise unreadable(None, "the manifest", error) from error
-    return out
 
 
 def _split(joined: bytes) -> tuple[Digest, ...]:

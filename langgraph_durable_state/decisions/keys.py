@@ -67,6 +67,11 @@ def named(
     return Thread(tenant, thread_id, thread_key(tenant, thread_id), user, session)
 
 
+def share(key: UUID) -> float:
+    """Which part of all threads come no later than one of this key: keys are spread evenly."""
+    return (key.int + 1) / 2**128
+
+
 def _text(configurable: Mapping[str, Any], name: str) -> str | None:
     value = configurable.get(name)
     if value is None:

@@ -7,6 +7,7 @@ so a `str` that remembers its run brings the run back to `put` without any map o
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 _CHANCE = random.SystemRandom()
@@ -46,6 +47,19 @@ def run_of(value: Any) -> Any:
 def untagged(value: Any) -> Any:
     """`value` as a plain string if it is a tagged one."""
     return str(value) if type(value) is Tagged else value
+
+
+def own_fields(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's own fields, without its id and its channels' values, its versions plain."""
+    body = {k: v for k, v in checkpoint.items() if k not in ("channel_values", "id")}
+    body["channel_versions"] = _plain(body.get("channel_versions"))
+    seen = body.get("versions_seen") or {}
+    body["versions_seen"] = {node: _plain(versions) for node, versions in seen.items()}
+    return body
+
+
+def _plain(versions: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {k: untagged(v) for k, v in (versions or {}).items()}
 
 
 def following(current: str | int | float | None) -> str | int | float:

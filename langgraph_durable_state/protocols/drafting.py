@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
-from langgraph.checkpoint.serde.types import ERROR
 
 from ..decisions import arguments, codec, heads, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
@@ -16,7 +15,7 @@ from ..decisions.digest import PLAIN, Seal
 from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
-from ..decisions.versions import untagged
+from ..decisions.versions import own_fields, untagged
 from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow
 from .dual_write import DualWrite
 from .runs import Against, Run, Stance
@@ -56,6 +55,8 @@ class Request:
     checkpoint: Mapping[str, Any]
     metadata: Mapping[str, Any]
     new_versions: Mapping[str, Any]
+    own: bool = False
+    """Whether the caller cannot change it any more."""
 
     @property
     def stub(self) -> bool:
@@ -70,8 +71,10 @@ class Request:
         Raises:
             ValueRefusedError: if a value cannot be serialized; nothing was written.
         """
+        if self.own:
+            return self
         checkpoint = serializer.copied_checkpoint(self.checkpoint)
-        return replace(self, checkpoint=checkpoint, metadata=dict(self.metadata))
+        return replace(self, checkpoint=checkpoint, metadata=dict(self.metadata), own=True)
 
 
 def same(one: Record, other: Record, serializer: Serializer) -> bool:
@@ -237,7 +240,11 @@ def draft(
     against = run.against(asked.parent) if run is not None and asked.parent else Against()
     known = _referable(base, against if covered and not hot else None)
     weaver = Weaver(serializer, numbers, known, against.flying, seal)
-    channels = _woven(weaver, asked, shape.unchanged(base) if base is not None else {})
+    body = own_fields(asked.checkpoint)
+    values = asked.checkpoint.get("channel_values") or {}
+    before = shape.unchanged(base) if base is not None else {}
+    held = {name: c for name, c in before.items() if name not in asked.new_versions}
+    channels = weaver.channels(values, body["channel_versions"], held, before)
     needed = consumed or ()
     if run is not None and run.unstored and not asked.metadata.get(retention.COUNTERS):
         # What a DeltaChannel will replay must be there; anything else is in the values already.
@@ -247,10 +254,10 @@ def draft(
         metadata = serializer.screen.metadata(metadata)
     if run is not None and run.degraded:
         metadata[DEGRADED] = run.degraded
-    body = body_of(asked.checkpoint)
-    values = asked.checkpoint.get("channel_values") or {}
-    whole = {**body, "id": asked.id, "channel_values": values}
-    other = dual.form(asked.place, whole, metadata, channels, base, weaver, serializer)
+    other = None
+    if dual.on:
+        whole = {**body, "id": asked.id, "channel_values": values}
+        other = dual.form(asked.place, whole, metadata, channels, base, weaver, serializer)
     record = Record(
         asked.place,
         asked.id,
@@ -299,35 +306,6 @@ def _referable(base: Record | None, against: Against | None) -> dict[Digest, Chu
     """Chunks that need not be sent: the parent's, and those of acknowledged writes against it."""
     known = {chunk.digest: chunk for chunk in base.chunks().values()} if base else {}
     return known | (against.known if against else {})
-
-
-def _woven(weaver: Weaver, asked: Request, before: Mapping[str, Channel]) -> tuple[Channel, ...]:
-    """The channels of a checkpoint: new versions from its values, the others as they were
-    `before`."""
-    values = asked.checkpoint.get("channel_values") or {}
-    versions = asked.checkpoint.get("channel_versions") or {}
-    out = []
-    for name in dict.fromkeys((*versions, *values)):
-        version = untagged(versions.get(name))
-        old = before.get(name)
-        if name not in asked.new_versions and old is not None and old.version == version:
-            out.append(old)
-        elif name in values:
-            out.append(weaver.channel(name, values[name], version=version, base=old))
-    return tuple(out)
-
-
-def body_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's own fields, without its id and its channels' values."""
-    body = {k: v for k, v in checkpoint.items() if k not in ("channel_values", "id")}
-    body["channel_versions"] = _plain(body.get("channel_versions"))
-    seen = body.get("versions_seen") or {}
-    body["versions_seen"] = {node: _plain(versions) for node, versions in seen.items()}
-    return body
-
-
-def _plain(versions: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {k: untagged(v) for k, v in (versions or {}).items()}
 
 
 def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -412,8 +390,7 @@ def _batches(
     ordinary: list[tuple[Channel, Any]] = []
     special: dict[int, tuple[Channel, Any]] = {}
     for name, value in writes:
-        where = f"task {task}, write to {name!r}"
-        channel = weaver.channel(name, value, where=where, lossy=name == ERROR)
+        channel = weaver.write(task, name, value)
         slot = WRITES_IDX_MAP.get(name)
         if slot is None:
             ordinary.append((channel, value))

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from langgraph._internal._constants import INTERRUPT, NO_WRITES
-from langgraph.checkpoint.serde.types import ERROR
 
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Form, Record
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.tasks import is_users
 from ..decisions.serializing import Serializer
+from ..decisions.versions import own_fields
 from ..words import Place
 from .reading import Reader
 from .shared import Lately
@@ -69,7 +69,7 @@ class DualWrite:
         base: Record | None,
         weaver: Weaver,
         serializer: Serializer,
-    ) -> Form | None:
+    ) -> Form:
         """The second form of a checkpoint whose channels are those of the first.
 
         Raises:
@@ -77,8 +77,7 @@ class DualWrite:
             ValueRefusedError: if a value of it would not come back.
         """
         older = self._shape.beside
-        if older is None:
-            return None
+        assert older is not None
         values = dict(checkpoint.get("channel_values") or {})
         if serializer.screen is not None:  # what was taken out of the first form stays out
             values = {c.name: self._reader.value(c, serializer) for c in channels}
@@ -97,10 +96,9 @@ class DualWrite:
                 out.append(replace(found, name=name, version=version))
             else:
                 out.append(weaver.channel(name, value, version=version, base=stored.get(name)))
-        body = {k: v for k, v in made.checkpoint.items() if k not in ("channel_values", "id")}
         return Form(
             older,
-            serializer.dumps(body, "the checkpoint's own fields"),
+            serializer.dumps(own_fields(made.checkpoint), "the checkpoint's own fields"),
             serializer.dumps(dict(made.metadata), "metadata"),
             tuple(out),
         )
@@ -139,10 +137,7 @@ class DualWrite:
             if found is not None:
                 channels.append(replace(found, name=write.channel))
             else:
-                where = f"task {write.task}, write to {write.channel!r}"
-                lossy = write.channel == ERROR
-                made_of = weaver.channel(write.channel, write.value, where=where, lossy=lossy)
-                channels.append(made_of)
+                channels.append(weaver.write(write.task, write.channel, write.value))
         task, path = made[0].task, made[0].path
         return Batch(batch.id, task, path, batch.slot, tuple(channels), older, batch)
 

@@ -444,9 +444,7 @@ class Finder:
         )
         versions = body.get("channel_versions") or {}
         names = retention.replayed_channels(metadata, versions, record.by_name())
-        version = record.schema_version
-        today = (shape.name_today(record.place, name, version) for name in names)
-        return {name for name in today if name is not None}
+        return shape.names_today(record.place, names, record.schema_version)
 
 
 def _hot_head(hot: HotFound) -> Head:

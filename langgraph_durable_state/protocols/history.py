@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..decisions import codec, retention
 from ..decisions.chunking import Channel
-from ..decisions.codec import Blobs, Record, Unsound, unreadable
+from ..decisions.codec import Blobs, Record, RecordParts, Unsound, unreadable
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..ports import Durable
@@ -65,19 +65,19 @@ async def ancestry(
                     return rows
         if len(page) < size:
             if rows and rows[-1].parent is not None:
-                written = _written(rows[-1], blobs, serializer, shape.version)
-                names = _named(rows[-1], wanted, blobs, shape, place)
+                parts = codec.record_parts(rows[-1], blobs)
+                written = _written(parts, serializer, shape.version)
+                names = _named(rows[-1], parts, wanted, shape, place)
                 _require_nothing({n for n in wanted if names[n] in written}, rows[-1].parent)
             return rows
         start, size = page[-1].id, size * GROWTH
 
 
 def _named(
-    row: RecordRow, channels: Iterable[str], blobs: Blobs, shape: Shape, place: Place
+    row: RecordRow, parts: RecordParts, channels: Iterable[str], shape: Shape, place: Place
 ) -> dict[str, str | None]:
     """What some channels of today are called in a stored record."""
-    form, _ = codec.record_parts(row, blobs).known_to(shape.version)
-    version = form.schema_version
+    version = parts.known_to(shape.version)[0].schema_version
     shape.check(place, row.id, version)
     return {name: shape.name_of(place, name, version) for name in channels}
 
@@ -87,8 +87,9 @@ def _present(
 ) -> dict[str, tuple[int, ...]]:
     """Those of some channels of today that a stored record holds a value of, with their chunk
     numbers."""
-    found = codec.channels_present(row, blobs, shape.version)
-    named = _named(row, channels, blobs, shape, place)
+    parts = codec.record_parts(row, blobs)
+    found = parts.present(row.numbers, shape.version)
+    named = _named(row, parts, channels, shape, place)
     return {name: found[old] for name, old in named.items() if old in found}
 
 
@@ -98,10 +99,10 @@ def _require_nothing(channels: set[str], parent: str) -> None:
         raise Unsound(None, f"the ancestor {parent}, which {names} is made from, is missing")
 
 
-def _written(row: RecordRow, blobs: Blobs, serializer: Serializer, version: int) -> set[str]:
+def _written(parts: RecordParts, serializer: Serializer, version: int) -> set[str]:
     """The channels that have a version at a stored record, as code of a version knows them."""
     try:
-        body = serializer.loads(*codec.record_parts(row, blobs).known_to(version)[0].body)
+        body = serializer.loads(*parts.known_to(version)[0].body)
         return set(body.get("channel_versions") or {})
     except (Unsound, ValueError, TypeError, AttributeError) as error:
         raise unreadable(None, "the record", error) from error
@@ -117,13 +118,12 @@ def replayed_at(
         EvolutionError: if newer code stored it, or what they were made from has no one name.
         Exception: whatever the serializer raises for bytes that it cannot read.
     """
-    form, _ = codec.record_parts(row, blobs).known_to(shape.version)
-    present = codec.channels_present(row, blobs, shape.version)
+    parts = codec.record_parts(row, blobs)
+    form, present = parts.known_to(shape.version)[0], parts.present(row.numbers, shape.version)
     body, metadata = serializer.loads(*form.body), serializer.loads(*form.metadata)
     shape.check(place, row.id, form.schema_version)
     names = retention.replayed_channels(metadata, body.get("channel_versions") or {}, present)
-    today = (shape.name_today(place, name, form.schema_version) for name in names)
-    return {name for name in today if name is not None}
+    return shape.names_today(place, names, form.schema_version)
 
 
 async def replay(

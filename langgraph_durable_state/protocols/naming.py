@@ -116,7 +116,7 @@ class Naming:
         if parent is not None and parent.version < self._shape.version:
             for ns in await self._durable.heads(place.thread):
                 if around_of(ns) == outer.ns and self._named(parent, outer, ns) == place.ns:
-                    return replace(place, ns=ns, alias=place.ns)
+                    return _at_name(place, ns)
         other = found[0].other if found is not None else None
         older = self._shape.beside if other is None else other.schema_version
         if older is None or not (found is not None or id):
@@ -145,8 +145,7 @@ class Naming:
     def _under(self, place: Place, outer: Place, parent: Snapshot, older: int) -> Place:
         schema = self._shape.schema
         assert schema is not None
-        ns = moved_namespace(parent, schema, older, place.ns, ns=outer.ns)
-        return replace(place, ns=ns, alias=place.ns) if ns != place.ns else place
+        return _at_name(place, moved_namespace(parent, schema, older, place.ns, ns=outer.ns))
 
     async def _beside(self, place: Place, outer: Place, parent: Snapshot, older: int) -> Place:
         """Where a subgraph of a checkpoint that is stored in an older shape too is stored: under
@@ -178,12 +177,10 @@ class Naming:
         if await self._is_there(place):
             return place
         for ns in names:
-            found = replace(place, ns=ns, alias=place.ns)
-            if await self._is_there(found):
+            if await self._is_there(found := _at_name(place, ns)):
                 return found
         if self._shape.beside is not None:
-            ns = renamed(place.ns, self._shape.path(place, self._shape.beside))
-            return place if ns == place.ns else replace(place, ns=ns, alias=place.ns)
+            return _at_name(place, renamed(place.ns, self._shape.path(place, self._shape.beside)))
         return place
 
     async def _is_there(self, place: Place) -> bool:
@@ -210,8 +207,7 @@ class Naming:
     def _oldest(self, record: Record, serializer: Serializer) -> Snapshot:
         """A checkpoint in the oldest shape that it is stored in: what is below it is stored under
         the names that nodes had then."""
-        version = record.schema_version if record.other is None else record.other.schema_version
-        return self._reader.stored(record.known_to(version), (), serializer)
+        return self._reader.stored(record.known_to(min(record.versions)), (), serializer)
 
     async def _found(self, place: Place, id: str | None) -> tuple[Record, list[Batch]] | None:
         found = await self._durable.read(place, id, b"", None)
@@ -225,8 +221,9 @@ class Naming:
     ) -> Mapping[str, str]:
         """Today's ids of the interrupts that wait in the subgraphs of a checkpoint, by those that
         they were stored with."""
-        waits = any(write.name == INTERRUPT for batch in batches for write in batch.writes)
-        if self._shape.schema is None or not waits or self._shape.fits(record, batches):
+        if self._shape.schema is None or self._shape.fits(record, batches):
+            return {}
+        if not any(write.name == INTERRUPT for batch in batches for write in batch.writes):
             return {}
         await self._settler.settle(record.place.thread)
         return await self._below(serializer, record)
@@ -262,6 +259,11 @@ def renamed(ns: str, path: str) -> str:
     """A namespace of names alone under other ones; its numbers stay."""
     names = iter(path.split("/"))
     return NS_SEP.join(part if part.isdigit() else next(names) for part in ns.split(NS_SEP))
+
+
+def _at_name(place: Place, ns: str) -> Place:
+    """A place that is stored as a namespace, which may be its own."""
+    return place if ns == place.ns else replace(place, ns=ns, alias=place.ns)
 
 
 def _at(config: Mapping[str, Any], ns: str) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from langgraph._internal._constants import INTERRUPT
 from langgraph.checkpoint.base import WRITES_IDX_MAP
-from langgraph.checkpoint.serde.types import ERROR
 
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Record
@@ -23,9 +22,9 @@ from ..decisions.evolution.evolving import Moved, moved, moved_interrupts, path_
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.resealing import Resealed
 from ..decisions.serializing import Serializer
+from ..decisions.versions import own_fields
 from ..errors import EvolutionError, ValueRefusedError
 from ..words import Head, Place, RecordRow, Rewritten, WriteRow
-from .drafting import body_of
 from .reading import Reader, chosen_batches
 from .renaming import Key, Renaming
 
@@ -160,7 +159,7 @@ class Reshaping:
     def _record(self, place: Place, record: Record, old: Snapshot, new: Snapshot) -> Record:
         of = touched(self._schema, record.schema_version, self._to, path_of(place.ns))
         held = {} if of is None else {n: c for n, c in record.by_name().items() if n not in of}
-        body = self._serializer.dumps(body_of(new.checkpoint), "the checkpoint's own fields")
+        body = self._serializer.dumps(own_fields(new.checkpoint), "the checkpoint's own fields")
         metadata = record.metadata
         if of is None or new.metadata is not old.metadata:
             metadata = self._serializer.dumps(dict(new.metadata), "metadata")
@@ -183,17 +182,9 @@ class Reshaping:
         weaver = Weaver(self._serializer, self._made.numbers, known, seal=self._made.seal)
         values = new.checkpoint["channel_values"]
         versions = new.checkpoint.get("channel_versions") or {}
-        out: list[Channel] = []
-        for name in dict.fromkeys((*versions, *values)):
-            version, same = versions.get(name), held.get(name)
-            if same is not None and same.version == version:
-                out.append(same)
-            elif name in values:
-                held_before = base.get(name)
-                made = weaver.channel(name, values[name], version=version, base=held_before)
-                out.append(made)
-        self._made.fresh += weaver.to_store(out)
-        return tuple(out)
+        made = weaver.channels(values, versions, held, base)
+        self._made.fresh += weaver.to_store(made)
+        return made
 
     # -- what waits on it --------------------------------------------------------------------
 
@@ -235,15 +226,7 @@ class Reshaping:
     def _batch(self, rows: Sequence[Stored], writes: Iterable[Write], task: str, slot: int) -> Told:
         mine = [w for w in writes if w.task == task and WRITES_IDX_MAP.get(w.channel, 0) == slot]
         weaver = Weaver(self._serializer, self._made.numbers, seal=self._made.seal)
-        made = tuple(
-            weaver.channel(
-                write.channel,
-                write.value,
-                where=f"task {task}, write to {write.channel!r}",
-                lossy=write.channel == ERROR,
-            )
-            for write in mine
-        )
+        made = tuple(weaver.write(task, write.channel, write.value) for write in mine)
         self._made.fresh += weaver.to_store(made)
         path = mine[0].path if mine else rows[0][1].path
         return Told(tuple(rows), Batch(rows[0][1].id, task, path, slot, made, self._to))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from ..decisions import codec, heads, projection
+from ..decisions import codec, heads, keys, projection
 from ..decisions.codec import Batch, Record, Unsound
 from ..decisions.digest import Seal
 from ..decisions.matching import Chunk
@@ -55,12 +55,24 @@ class Rewriter:
         self._vault = vault
         self._anchors = anchors
 
-    async def threads(self, tenant: str) -> AsyncIterator[Thread]:
-        """All threads of a tenant, in the order of their keys."""
+    async def threads(
+        self, tenant: str, ids: Sequence[str] | None
+    ) -> AsyncIterator[tuple[Thread, float]]:
+        """Threads of a tenant, and which part of all come no later than each: those with these
+        ids, or all, in the order of their keys.
+
+        Raises:
+            UsageError: if an id cannot be used.
+        """
+        if ids is not None:
+            for n, id in enumerate(ids, 1):
+                named = {"thread_id": id, "tenant_id": tenant}
+                yield keys.thread_of({"configurable": named}), n / len(ids)
+            return
         listing = Listing(None, tenant, None, None, None, {}, 1, light=True)
         while (page := await self._durable.page(listing)).rows:
             thread = page.rows[-1][0]
-            yield thread
+            yield thread, keys.share(thread.key)
             listing = replace(listing, after=(thread.key, _LAST, 0))
 
     async def tried(

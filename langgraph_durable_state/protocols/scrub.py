@@ -42,8 +42,6 @@ KEYS = 100
 EVENTS = 500
 """Of a thread, read at once."""
 
-_ALL = 2**128
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -188,7 +186,7 @@ class Scrubber:
         async for key, entry in self._keys(asked.after):
             thread = _named(key, entry)
             if asked.tenant is None or (thread.id and thread.tenant == asked.tenant):
-                yield thread, (key.int + 1) / _ALL
+                yield thread, keys.share(key)
 
     async def _keys(self, after: UUID | None) -> AsyncIterator[tuple[UUID, RawThread | None]]:
         """The keys of all threads in order, also of those of which only Redis knows."""

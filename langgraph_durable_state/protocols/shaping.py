@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -13,7 +13,6 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from ..decisions import recovery
 from ..decisions.chunking import Channel
 from ..decisions.codec import Batch, Record
-from ..decisions.evolution import tasks
 from ..decisions.evolution.evolving import (
     current_name,
     evolved,
@@ -28,7 +27,6 @@ from ..decisions.evolution.fingerprint import fingerprint_of
 from ..decisions.evolution.operations import Operation, Reclass, Renode, Reshape
 from ..decisions.evolution.snapshot import Snapshot, Write
 from ..decisions.evolution.steps import StateSchema
-from ..decisions.evolution.tasks import Task
 from ..decisions.evolution.unknown import unknown_tasks
 from ..decisions.recovery import Version
 from ..decisions.reviving import Revival
@@ -108,12 +106,13 @@ class Shape:
                 yield before
             last = before
 
-    def _nodes(self, path: str) -> frozenset[str] | None:
+    def _nodes(self, place: Place) -> frozenset[str] | None:
         """Those of a graph of today's code; None if nobody told."""
         told = self.schema.fingerprint if self.schema is not None else None
         if told is None:
             return None
-        return (fingerprint_of(told) if isinstance(told, str) else told).nodes_at(path)
+        known = fingerprint_of(told) if isinstance(told, str) else told
+        return known.nodes_at(path_of(place.named))
 
     def version_of(self, record: Record) -> Version:
         """How the version of a stored checkpoint, in the form that this code reads, is to be
@@ -150,7 +149,7 @@ class Shape:
         Raises:
             EvolutionError: if it does, as far as the schema's fingerprint tells.
         """
-        nodes = self._nodes(path_of(place.named))
+        nodes = self._nodes(place)
         unknown = unknown_tasks(seen, nodes) if nodes is not None else ()
         if unknown:
             names = ", ".join(map(repr, unknown))
@@ -202,13 +201,7 @@ class Shape:
     def task_path(self, place: Place, batch: Batch) -> str:
         """Where the task of a batch is in its step, in the name that its node has today."""
         batch = batch.known_to(self.version)
-        who = tasks.told(batch.path, {"channel_values": {}})  # one that was sent has no name in it
-        if self.schema is None or not isinstance(who, Task) or who.failed is not None:
-            return batch.path
-        around = self.path(place, batch.schema_version)
-        path = f"{around}/{who.node}" if around else who.node
-        node = self.schema.path(path, batch.schema_version, self.version).rpartition("/")[2]
-        return tasks.task_path(Task(node))
+        return self.order(place, batch.path, batch.schema_version, self.version)
 
     def name_of(self, place: Place, channel: str, version: int) -> str | None:
         """What a channel of today was called in a version; None if it was not there.
@@ -230,6 +223,11 @@ class Shape:
             return channel
         path = self.path(place, version)
         return current_name(self.schema, channel, version, self.version, path)
+
+    def names_today(self, place: Place, channels: Iterable[str], version: int) -> set[str]:
+        """What some channels of a version are called today, if they are left; see `name_today`."""
+        today = (self.name_today(place, name, version) for name in channels)
+        return {name for name in today if name is not None}
 
     def value(self, place: Place, channel: str, value: Any, version: int) -> Any:
         """A value of a channel of today, or of one write to it, that is of a version.

@@ -71,6 +71,9 @@ from .vault import Vault
 TRIES = 20
 """A fork under a key is stored on the head that it found; if that moves each time, it gives up."""
 
+Writes = Sequence[tuple[str, Any]]
+"""Channels, and what a task has written to them."""
+
 _SIZES = (0, digest.SIZE)
 """Of the digest of a head, or of none."""
 
@@ -474,18 +477,18 @@ class Writer:
             raise UsageError('put_writes needs config["configurable"]["checkpoint_id"]')
         if not writes:
             return
+        given = writes  # what the caller does to them while something is asked changes nothing
         if not self._naming.is_plain(config):
-            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            writes = _own(serializer, writes, given)
             place = await self._naming.place(serializer, config, known=True)
         near = self._near(config, place, id) if self._vault.encrypts else None
         seal = self._vault.at_hand(place.thread, near)
         if seal is None:
-            # What the caller does to them meanwhile changes nothing.
-            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            writes = _own(serializer, writes, given)
             seal = await self._seal(place.thread, near)
         outline = None
         if self._dual.on and (outline := self._dual.outline(place, id)) is None:
-            writes = [(name, serializer.copied(value, name)) for name, value in writes]
+            writes = _own(serializer, writes, given)
             outline = await self._naming.outline(serializer, place, id)
         under = self._shared.numbers, seal, self._shared.shape.version, self._dual, outline
         made = draft_writes(place, id, writes, task_id, task_path, serializer, *under)
@@ -584,6 +587,13 @@ class Writer:
             item = replace(made.put(self._shared.blobs), spell=spell)
             outcome = await self._commits.submit(item)
         return item, outcome
+
+
+def _own(serializer: Serializer, writes: Writes, given: Writes) -> Writes:
+    """Copies of the writes that were given, if these are not copies already."""
+    if writes is not given:
+        return writes
+    return [(name, serializer.copied(value, name)) for name, value in writes]
 
 
 def _not_kept(item: Put | PutWrites) -> UnavailableError:

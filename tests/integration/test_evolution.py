@@ -11,6 +11,7 @@ import pytest
 
 from langgraph_durable_state import EvolutionError
 from tests.cases import Store
+from tests.conftest import database
 from tests.integration.evolving import (
     ALL_CHANGES,
     ALLOWED,
@@ -53,10 +54,8 @@ def postgres_url(
     shared_postgres: PostgresServer, databases: Callable[[str], None], numbers: Iterator[int]
 ) -> Iterator[str]:
     """One database for all: each test has a thread of its own."""
-    name = f"test_{next(numbers)}"
-    databases(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY file_copy")
-    yield shared_postgres.url_of(name)
-    databases(f"DROP DATABASE {name} WITH (FORCE)")
+    with database(shared_postgres, databases, next(numbers)) as url:
+        yield url
 
 
 @pytest.fixture

@@ -32,31 +32,16 @@ from langgraph_durable_state.words import ChunkRow, DataKey, Owner, Place, Recor
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
-def test_the_dictionary_never_changes() -> None:
-    """Blobs of method 1 can only be read with the very bytes they were written with."""
-    assert hashlib.sha256(dictionary.VERSION_1).hexdigest() == (
-        "4e91f83260665c9e11c69d67c74f85e7ff54d85dd82a8556466c92ea3324b5bf"
-    )
-
-
-def test_format_1_is_read() -> None:
-    """A rope, a map, inline values and pending writes, as version 0.1 stored them."""
-    stored: dict[str, Any] = json.loads((GOLDEN / "format-1.json").read_text())
-    place = Place(named(stored["tenant"], stored["thread"]), stored["ns"])
+def rows_of(stored: dict[str, Any]) -> tuple[RecordRow, dict[int, ChunkRow], list[WriteRow]]:
+    """The rows of a fixture: a record, its chunks, and the writes that wait on it."""
+    row = stored["row"]
+    digest, packed = bytes.fromhex(row["digest"]), bytes.fromhex(row["record"])
+    names = stored["ns"], row["id"], row.get("parent")
+    record = RecordRow(*names, 1, digest, packed, tuple(row["numbers"]))
     chunks = {
         no: ChunkRow(no, bytes.fromhex(digest), bytes.fromhex(blob))
         for no, digest, blob in stored["chunks"]
     }
-    row = stored["row"]
-    record_row = RecordRow(
-        place.ns,
-        row["id"],
-        row["parent"],
-        1,
-        bytes.fromhex(row["digest"]),
-        bytes.fromhex(row["record"]),
-        tuple(row["numbers"]),
-    )
     writes = [
         WriteRow(
             w["id"],
@@ -70,6 +55,21 @@ def test_format_1_is_read() -> None:
         )
         for w in stored["writes"]
     ]
+    return record, chunks, writes
+
+
+def test_the_dictionary_never_changes() -> None:
+    """Blobs of method 1 can only be read with the very bytes they were written with."""
+    assert hashlib.sha256(dictionary.VERSION_1).hexdigest() == (
+        "4e91f83260665c9e11c69d67c74f85e7ff54d85dd82a8556466c92ea3324b5bf"
+    )
+
+
+def test_format_1_is_read() -> None:
+    """A rope, a map, inline values and pending writes, as version 0.1 stored them."""
+    stored: dict[str, Any] = json.loads((GOLDEN / "format-1.json").read_text())
+    place = Place(named(stored["tenant"], stored["thread"]), stored["ns"])
+    record_row, chunks, writes = rows_of(stored)
     reader = Reader(Blobs(), keep=False)
     record = reader.record(place, record_row, chunks)
     batches = reader.batches(place, writes, chunks)
@@ -131,26 +131,7 @@ def test_format_2_is_read(kind: str) -> None:
     stored: dict[str, Any] = json.loads((GOLDEN / "format-2.json").read_text())[kind]
     keys = keys_of_format_2(kind, stored)
     place = Place(named(stored["tenant"], stored["thread"]), stored["ns"])
-    chunks = {
-        no: ChunkRow(no, bytes.fromhex(digest), bytes.fromhex(blob))
-        for no, digest, blob in stored["chunks"]
-    }
-    row = stored["row"]
-    digest, packed = bytes.fromhex(row["digest"]), bytes.fromhex(row["record"])
-    record_row = RecordRow(place.ns, row["id"], None, 1, digest, packed, tuple(row["numbers"]))
-    writes = [
-        WriteRow(
-            w["id"],
-            w["task"],
-            w["slot"],
-            w["path"],
-            w["n"],
-            bytes.fromhex(w["digest"]),
-            bytes.fromhex(w["blob"]),
-            tuple(w["numbers"]),
-        )
-        for w in stored["writes"]
-    ]
+    record_row, chunks, writes = rows_of(stored)
     reader = Reader(Blobs(keys=keys), keep=False)
     record = reader.record(place, record_row, chunks)
     batches = reader.batches(place, writes, chunks)
@@ -170,6 +151,7 @@ def test_format_2_is_read(kind: str) -> None:
     ]
     assert codec.record_parts(record_row, Blobs(keys=keys)).format == 2
     head = bytes.fromhex(stored["head"])
+    digest = record_row.digest
     assert heads.signed(place, record.id, digest, head, keys) == heads.Signed(record.id, digest, 1)
 
 
@@ -203,27 +185,8 @@ def test_format_3_is_read(kind: str, version: int) -> None:
     stored for the newer one alone."""
     stored: dict[str, Any] = json.loads((GOLDEN / "format-3.json").read_text())[kind]
     place = Place(named(stored["tenant"], stored["thread"], "ada"), stored["ns"])
-    chunks = {
-        no: ChunkRow(no, bytes.fromhex(digest), bytes.fromhex(blob))
-        for no, digest, blob in stored["chunks"]
-    }
-    row = stored["row"]
-    digest, packed = bytes.fromhex(row["digest"]), bytes.fromhex(row["record"])
-    record_row = RecordRow(place.ns, row["id"], None, 1, digest, packed, tuple(row["numbers"]))
-    writes = [
-        WriteRow(
-            w["id"],
-            w["task"],
-            w["slot"],
-            w["path"],
-            w["n"],
-            bytes.fromhex(w["digest"]),
-            bytes.fromhex(w["blob"]),
-            tuple(w["numbers"]),
-        )
-        for w in stored["writes"]
-        if version or w["task"] != "task-2"
-    ]
+    record_row, chunks, writes = rows_of(stored)
+    writes = [row for row in writes if version or row.task != "task-2"]
     blobs = Blobs(keys=data_keys(stored)) if kind == "encrypted" else Blobs()
     shape = Shape(schema_of_format_3()) if version else Shape()
     reader = Reader(blobs, keep=False, shape=shape)

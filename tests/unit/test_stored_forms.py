@@ -158,7 +158,7 @@ def test_a_manifest_that_nobody_wrote_is_unsound(entries: Any) -> None:
     parts = (codec.RECORD_FORMAT, 0, b"", ("msgpack", b""), ("msgpack", b""), entries, [], None)
     row = RecordRow("", "1", None, 1, b"d" * 16, blobs.pack(ormsgpack.packb(parts)), ())
     with pytest.raises(Unsound):
-        codec.channels_present(row, blobs)
+        codec.record_parts(row, blobs).present(row.numbers)
 
 
 def test_a_record_of_a_newer_format_says_so() -> None:
