@@ -51,6 +51,9 @@ def recover(
     fork: Annotated[
         bool, typer.Option("--fork", help="Make the last sound checkpoint the head.")
     ] = False,
+    readable: Annotated[
+        bool, typer.Option("--readable", help="With --fork: the last that the schema can read.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what a read of a thread finds, what it is given, and why. Changes nothing.
@@ -67,8 +70,9 @@ def recover(
         state_schema=schema_named(state_schema)
     ) as saver:
         found = saver.recover({"configurable": named})
-        refused = _fork(saver, found) if fork else None
-    forked = dict(zip(("from", "to"), found.forks, strict=True)) if found.forks else None
+        refused = _fork(saver, found, readable) if fork else None
+    forks = (found.asked, found.last_readable) if readable else found.forks
+    forked = dict(zip(("from", "to"), forks, strict=True)) if forks else None
     done = {"forked": forked} if fork and refused is None else {}
     if as_json:
         typer.echo(json.dumps(found.as_dict() | done))
@@ -77,27 +81,29 @@ def recover(
     if refused is not None:
         raise refused
     if done and not as_json:
-        typer.echo(_told(found))
+        typer.echo(_told(found, forks))
     if found.decision == "start_fresh" and (checkpoint or namespace):
         what = f"checkpoint {checkpoint!r}" if checkpoint else f"namespace {namespace!r}"
         raise errors.UsageError(f"thread {thread_id!r} has no {what}")
     raise typer.Exit(0 if fork else recovery_code(found))
 
 
-def _fork(saver: DurableSaver, found: RecoveryReport) -> errors.DurableStateError | None:
+def _fork(
+    saver: DurableSaver, found: RecoveryReport, readable: bool
+) -> errors.DurableStateError | None:
     """Forks, and what is to be said after the report if that cannot be done."""
     try:
-        saver.fork_from(found)
+        saver.fork_from(found, readable=readable)
     except errors.DurableStateError as error:
         return error
     return None
 
 
-def _told(found: RecoveryReport) -> str:
+def _told(found: RecoveryReport, forks: tuple[str | None, str | None] | None) -> str:
     """What a fork did."""
-    if found.forks is None:
+    if forks is None:
         return f"nothing to fork from: the head is checkpoint {found.last_sound} already"
-    was, now = found.forks
+    was, now = forks
     return f"forked: the head is checkpoint {now} now, and was {was or 'gone'}"
 
 

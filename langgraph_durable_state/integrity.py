@@ -117,7 +117,7 @@ class Integrity:
         if report.decision == "refuse" and known == sound:
             raise UsageError(
                 f"there is nothing to go back to: the head, checkpoint {to}, is itself the last"
-                f" sound one.{why}"
+                f" sound one.{why}{_otherwise(report)}"
             )
         place = Place(keys.named(report.tenant, report.thread), report.namespace)
         if known != sound:
@@ -234,3 +234,13 @@ def check_hook(hook: OnRecovery | None) -> OnRecovery | None:
     if inspect.iscoroutinefunction(hook):
         raise UsageError("on_recovery must be a plain function: nothing awaits a coroutine")
     return hook
+
+
+def _otherwise(report: RecoveryReport) -> str:
+    """What can be done where a head is sound and cannot be read."""
+    if report.last_readable is None:
+        return ""
+    return (
+        f". To go back to {report.last_readable}, which this code can read, ask for it: "
+        "fork_from(report, readable=True), or recover --fork --readable"
+    )

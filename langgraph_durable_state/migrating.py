@@ -99,6 +99,8 @@ class Migrating:
         async for thread, share in driver.rewriter.threads(tenant, ids):
             unsettled.pop(thread, None)
             done = await driver.migrator.migrate(self._serializer, thread, version, dry_run)
+            if ids is not None and not await driver.durable.heads(thread):
+                done = ThreadMigration(thread.id, "failed", "there is nothing of it")
             seen += 1
             if done.outcome != "current" or done.left:
                 told.append(done)

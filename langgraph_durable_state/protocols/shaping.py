@@ -139,7 +139,11 @@ class Shape:
         """
         assert self.schema is not None
         bring_up = shown if past else evolved
-        made = bring_up(snapshot, self.schema, self.version, place.named, interrupts)
+        try:
+            made = bring_up(snapshot, self.schema, self.version, place.named, interrupts)
+        except EvolutionError as error:
+            error.thread, error.namespace = place.thread.id, place.ns
+            raise
         return replace(made, writes=tuple(sorted(made.writes, key=_order)))
 
     def check_nodes(self, place: Place, seen: Snapshot) -> None:

@@ -17,7 +17,7 @@ from langgraph_durable_state.cli_migrate import verdict
 from langgraph_durable_state.errors import ConflictError
 from langgraph_durable_state.exit_codes import BUSY, FAILED, code_of
 from langgraph_durable_state.migration import ThreadMigration
-from tests.cases import at, cp, query
+from tests.cases import at, cp, id_of, query
 
 SHAPES = """
 import os, signal
@@ -117,6 +117,27 @@ def test_the_other_commands_take_the_schema_too(stored: Any) -> None:
         assert (seen.returncode, json.loads(seen.stdout)["decision"]) == (code, decision)
         checked = stored("--json", do="verify", name=name)
         assert (checked.returncode, json.loads(checked.stdout)["findings"]) == (0, [])
+
+
+def test_a_thread_that_is_not_there_fails(stored: Any) -> None:
+    """A mistyped id is not in the right shape already."""
+    done = stored("--thread", "t0", "--thread", "nosuch", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["migrated"], told["failed"]) == (FAILED, 1, ["nosuch"])
+
+
+def test_a_thread_goes_on_from_what_can_be_read(stored: Any, postgres_url: str) -> None:
+    """Where its head cannot be brought into the new shape, if that is asked for."""
+    with DurableSaver(postgres_url) as saver:
+        first = saver.put(at("b"), cp({"c": "good"}), {}, {"c": "1"})  # type: ignore[arg-type]
+        saver.put(first, cp({"c": "bad"}, versions={"c": "2"}), {}, {"c": "2"})  # type: ignore[arg-type]
+    done = stored("b", "--fork", do="recover")
+    assert done.returncode == code_of(UsageError)
+    assert "recover --fork --readable" in done.stderr
+    done = stored("b", "--fork", "--readable", "--json", do="recover")
+    assert (done.returncode, json.loads(done.stdout)["forked"]["to"]) == (0, id_of(first))
+    seen = stored("b", "--json", do="recover")
+    assert json.loads(seen.stdout)["checkpoint"] == id_of(first)
 
 
 @pytest.mark.parametrize("name", ["shapes", "nowhere:schema", "shapes:none", "shapes:gap"])

@@ -335,6 +335,14 @@ def test_an_input_that_was_not_taken_up() -> None:
     }
 
 
+@pytest.mark.parametrize("gives", ["PQ", {"a": 1, "b": 2}, {1, 2}])
+def test_what_is_split_into_no_list_is_refused(gives: Any) -> None:
+    """A dict would give its keys, a text its letters; the step is named."""
+    before = snapshot(channel_values={"msgs": "x"})
+    with pytest.raises(EvolutionError, match="not a list, in the step to version 1"):
+        up(before, split("msgs", ["a", "b"], lambda _: gives))
+
+
 def test_an_input_that_waits_as_an_object_is_refused() -> None:
     """Read as today's class it may have lost the field already; a list shows it nevertheless."""
     before = snapshot(channel_values={"other": 1, "__start__": Interrupt("any object")})

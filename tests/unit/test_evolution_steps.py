@@ -28,6 +28,33 @@ def same(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
+    "declare",
+    [
+        lambda s: s.step(0, convert_channel("x", "int")),  # type: ignore[arg-type]
+        lambda s: s.step(0, convert_channel("x", int, "str")),  # type: ignore[arg-type]
+        lambda s: s.step(0, add_channel("x", factory=[])),  # type: ignore[arg-type]
+        lambda s: s.step(0, add_channel("x", default=...)),
+        lambda s: s.step(0, split("x", ["a", "b"], None)),  # type: ignore[arg-type]
+        lambda s: s.step(0, merge(["a", "b"], "x", 1)),  # type: ignore[arg-type]
+        lambda s: s.step(0, rename_channel("a", "b", at=None)),  # type: ignore[arg-type]
+        lambda s: s.step(0, updates={"x": len})(dict),
+        lambda s: s.step(0, downgrade=1)(dict),
+        lambda s: s.step(0, channels="total")(dict),
+        lambda s: s.step(0)("no function"),
+        lambda s: s.step(0)(_later),
+    ],
+)
+def test_what_could_not_be_called_is_refused_when_it_is_declared(declare: Any) -> None:
+    """Not at the first read of somebody's thread."""
+    with pytest.raises(UsageError):
+        declare(StateSchema(1))
+
+
+async def _later(values: dict[str, Any]) -> dict[str, Any]:
+    return values
+
+
+@pytest.mark.parametrize(
     ("one", "other"),
     [
         (rename_channel("a", "b"), rename_channel("b", "c")),

@@ -28,12 +28,18 @@ def reshaped(shape: Reshape, values: Sequence[Any]) -> Sequence[Any]:
     channel = (*shape.sources, *shape.targets)[0]
     given = values if shape.same else copy.deepcopy(values)
     try:
-        made = tuple(shape.up(*given))
+        told = shape.up(*given)
+        made = tuple(told)
     except Exception as error:  # whose text may quote the value
         raise EvolutionError(
             f"What is declared of channel {channel!r} failed ({type(error).__name__})",
             channel=channel,
         ) from error
+    if not isinstance(told, (list, tuple)):  # a dict has its keys for values, a text its letters
+        kind = type(told).__name__
+        raise EvolutionError(
+            f"What is declared of channel {channel!r} gave a {kind}, not a list", channel=channel
+        )
     if len(made) != len(shape.targets):
         raise EvolutionError(
             f"{len(made)} values were made for {', '.join(shape.targets)}", channel=channel

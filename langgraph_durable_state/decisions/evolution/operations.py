@@ -7,11 +7,13 @@ All operations on channels are one kind: some channels become others. This file 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError
+from .. import arguments
 
 Name = tuple[str, str]
 """A class's module and its name there."""
@@ -132,7 +134,9 @@ def add_channel(
     """
     if factory is not None and default is not None:
         raise UsageError(f"add_channel({name!r}): give a default or a factory, not both")
-    make = factory or (lambda: copy.deepcopy(default))
+    if default is ...:
+        raise UsageError(f"add_channel({name!r}): put the value in the place of the ...")
+    make = checked_function("factory", factory) or (lambda: copy.deepcopy(default))
     return Reshape((), (_name(name),), lambda: (make(),), _nothing, at)
 
 
@@ -162,6 +166,8 @@ def convert_channel(
         down: the old form of a new value; None if there is no way back.
         at: which graph; see `rename_channel`.
     """
+    checked_function("up", up, needed=True)
+    checked_function("down", down)
     back = None if down is None else lambda value: (down(value),)
     return Reshape((_name(name),), (name,), lambda value: (up(value),), back, at)
 
@@ -179,10 +185,12 @@ def split(
     Args:
         name: the channel that was.
         into: the channels that are.
-        how: a value for each of `into`, in that order, from a value of `name`.
+        how: a list or tuple with a value for each of `into`, in that order, from one of `name`.
         back: one value from those of `into`, given in that order; None if there is no way back.
         at: which graph; see `rename_channel`.
     """
+    checked_function("how", how, needed=True)
+    checked_function("back", back)
     down = None if back is None else lambda *values: (back(*values),)
     return Reshape((_name(name),), _names(into), how, down, at)
 
@@ -201,9 +209,12 @@ def merge(
         names: the channels that were.
         into: the channel that is.
         how: its value from those of `names`, given in that order; None for one that has no value.
-        back: a value for each of `names` from one of `into`; None if there is no way back.
+        back: a list or tuple with a value for each of `names`, in that order, from one of `into`;
+            None if there is no way back.
         at: which graph; see `rename_channel`.
     """
+    checked_function("how", how, needed=True)
+    checked_function("back", back)
     return Reshape(_names(names), (_name(into),), lambda *values: (how(*values),), back, at)
 
 
@@ -282,6 +293,15 @@ def _name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise UsageError(f"{name!r} is no name of a channel or node")
     return name
+
+
+def checked_function(
+    name: str, given: Callable[..., Any] | None, needed: bool = False
+) -> Callable[..., Any] | None:
+    """A function that can be called where a checkpoint is brought up, or None."""
+    if (needed and given is None) or inspect.iscoroutinefunction(given):
+        raise UsageError(f"{name} must be a function that is not async, not {given!r}")
+    return arguments.function(name, given)
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:

@@ -13,11 +13,12 @@ from itertools import combinations
 from typing import Any
 
 from ...errors import EvolutionError, UsageError
+from .. import arguments
 from ..reviving import Revival
 from . import comparing, taking
 from .differing import SchemaReport
 from .fingerprint import Fingerprint, fingerprint_of
-from .operations import Free, Name, Operation, Reclass, Renode, Reshape
+from .operations import Free, Name, Operation, Reclass, Renode, Reshape, checked_function
 
 Values = dict[str, Any]
 Function = Callable[[Values], Values]
@@ -99,9 +100,12 @@ class StateSchema:
         for each in operations:
             self._add(version, each)
 
-        only = None if channels is None else frozenset(channels)
+        only = None if channels is None else frozenset(arguments.texts("channels", channels))
+        for name, given in (("downgrade", downgrade), ("updates", updates)):
+            checked_function(name, given)
 
         def declare(function: Function) -> Function:
+            checked_function("a step", function, needed=True)
             self._add(version, Free(function, downgrade, updates, only, at))
             return function
 
@@ -110,6 +114,7 @@ class StateSchema:
     def _add(self, version: int, new: Operation) -> None:
         if not isinstance(new, Reshape | Renode | Reclass | Free):
             raise UsageError(f"step {version}: {new!r} is no operation; use those of this module")
+        arguments.text("at", new.at)
         known = self._steps[version]
         for told in _contradictions([*known, new]):
             raise UsageError(f"step {version}: {told}")

@@ -56,6 +56,7 @@ def walk(
             raise gone_error(schema, shape, stage.version, gone.node) from None
         except EvolutionError as error:
             error.checkpoint = error.checkpoint or shape.checkpoint["id"]
+            error.args = (f"{error}, in the step to version {stage.version}",)
             raise
     return Walk(shape, stages, held)
 
