@@ -132,6 +132,16 @@ def lopsided(world: World) -> StateGraph:
     return graph
 
 
+def plus(world: World) -> StateGraph:
+    """A join of nodes whose names hold what LangGraph puts between names."""
+    roles = ("ask", "x+y", "y+x", "y++")
+    graph = world.build(*roles, "last", ask=world.node("ask", ask=1))
+    for role in roles:
+        graph.add_edge(START, world.name(role))
+    graph.add_edge([world.name(role) for role in roles], world.name("last"))
+    return graph
+
+
 def sends(world: World) -> StateGraph:
     log = world.name("log")
 
@@ -269,6 +279,7 @@ CASES = {
     "died between siblings": Case(siblings, die("c", after=5), again),
     "died between siblings, two left": Case(siblings, die("a", "e", after=4), again),
     "half of a join is there": Case(lopsided, go, resume_by_id),
+    "a join of names with a plus": Case(plus, go, resume_by_id),
     "five sends half done": Case(sends, die(2, 4, after=5), again),
     "three sends wait": Case(asked_sends, go, resume_by_id),
     "three sends, one answered": Case(asked_sends, answer_one, resume_by_id),

@@ -120,6 +120,9 @@ def test_an_operation_that_goes_in_a_circle(operation: Operation) -> None:
     [
         lambda: rename_channel("", "a"),
         lambda: rename_node("a", None),  # type: ignore[arg-type]
+        lambda: rename_node("crew", "crew/2"),  # a path of names is told apart by these
+        lambda: rename_node("crew:2", "crew"),
+        lambda: drop_node("crew", to="a|b"),
         lambda: split("a", "bc", list),
         lambda: split("a", ("b",), list),
         lambda: move_class("no_colon", "m:A"),

@@ -61,10 +61,16 @@ class Names:
     def sources(self, joined: str) -> str:
         """What a channel waits for, in the new names: a name may hold a ``+`` itself."""
         for old, new in self.nodes.items():
-            padded = f"+{joined}+".replace(f"+{old}+", f"+\0{new or ''}+")
-            joined = padded.strip("+")
-        kept = (each for each in joined.split("+") if each != "\0")
-        return "+".join(dict.fromkeys(each.removeprefix("\0") for each in kept))
+            joined = f"+{joined}+".replace(f"+{old}+", f"+\0{new or ''}+")[1:-1]
+        renamed: dict[str, bool] = {}
+        parts: list[str] = []
+        for each in joined.split("+"):
+            part, is_new = each.removeprefix("\0"), each.startswith("\0")
+            if each == "\0" or (part in renamed and (is_new or renamed[part])):
+                continue  # two that have become one; of a name with a + the parts may be alike
+            renamed[part] = is_new
+            parts.append(part)
+        return "+".join(parts)
 
     def gone(self, joined: str, end: str) -> str | None:
         """A node that is no more, of those that wait and are waited for; None if all are."""

@@ -225,7 +225,7 @@ def rename_node(old: str, new: str, *, at: str = "") -> Operation:
         old, new: the node's names.
         at: the graph that the node is in; see `rename_channel`.
     """
-    return Renode(_name(old), _name(new), at)
+    return Renode(_node(old), _node(new), at)
 
 
 def drop_node(name: str, to: str | None = None, *, at: str = "") -> Operation:
@@ -236,7 +236,7 @@ def drop_node(name: str, to: str | None = None, *, at: str = "") -> Operation:
         to: the node that takes over what waits for it; None to refuse a run that does.
         at: the graph that the node was in; see `rename_channel`.
     """
-    return Renode(_name(name), None if to is None else _name(to), at, gone=True)
+    return Renode(_node(name), None if to is None else _node(to), at, gone=True)
 
 
 def move_class(old: str, new: str) -> Operation:
@@ -302,6 +302,13 @@ def checked_function(
     if (needed and given is None) or inspect.iscoroutinefunction(given):
         raise UsageError(f"{name} must be a function that is not async, not {given!r}")
     return arguments.function(name, given)
+
+
+def _node(name: str) -> str:
+    """A node's name that a path of names can hold."""
+    if set("/|:") & set(_name(name)):
+        raise UsageError(f"{name!r}: no step can be about a node with /, | or : in its name")
+    return name
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
