@@ -54,16 +54,16 @@ class Renaming:
         self._read = lru_cache(HELD)(lambda key: read(records[key]))
         self._metadata = metadata
         self._versions = sorted({to, *(v for each in records.values() for v in each.versions)})
-        self._oldest: dict[str, Record] = {}
+        self._within: dict[str, list[Record]] = {}
         self._first: dict[str, int] = {}
         for (ns, _), record in records.items():
-            self._oldest.setdefault(ns, record)
+            self._within.setdefault(ns, []).append(record)
             self._first[ns] = min(*record.versions, self._first.get(ns, schema.version))
         self._stored: dict[str, str] = {}
         """Which stored namespace each name is, or was, of."""
         self._origins: dict[str, Snapshot | None] = {}
         self._named: dict[tuple[str, int], str] = {}
-        for ns in sorted(self._oldest, key=lambda ns: (ns.count(NS_SEP), ns)):
+        for ns in sorted(self._within, key=lambda ns: (ns.count(NS_SEP), ns)):
             self._stored.setdefault(ns, ns)
             self._origins[ns] = self._origin(ns)
             for version in self._versions:
@@ -88,15 +88,17 @@ class Renaming:
         above = None if outside is None else self._stored.get(outside)
         if outside is None or above is None or NS_END not in ns[len(outside) :]:
             return None
-        parents = self._metadata(self._oldest[ns]).get("parents") or {}
+        # One that a run with durability="exit" began from has no metadata.
+        told = (self._metadata(record).get("parents") for record in self._within[ns])
+        parents: Mapping[str, str] = next(filter(None, told), {})
         key = above, str(parents.get(outside, parents.get(above)))
         return key if key in self._records else None
 
     def _settled(self) -> dict[str, str]:
         """The names, but for those that another namespace has already."""
-        out = {ns: ns for ns in self._oldest if self.named(ns, self._to) == ns}
+        out = {ns: ns for ns in self._within if self.named(ns, self._to) == ns}
         taken = set(out)
-        for ns in self._oldest:
+        for ns in self._within:
             if ns not in out:
                 name = self.named(ns, self._to)
                 out[ns] = ns if name in taken else name

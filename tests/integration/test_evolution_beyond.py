@@ -65,6 +65,22 @@ async def test_however_it_was_stored(
     assert counted(new) == ran
 
 
+@pytest.mark.parametrize("tier", ["hot"])
+@pytest.mark.parametrize("situation", ["finished", "in a subgraph", "in a subgraph after a join"])
+async def test_migrated_where_only_the_end_of_each_run_is_stored(
+    store: Store, situation: str
+) -> None:
+    how = SITUATIONS[situation]
+    before, after, ran = await reference(how, "everything", "exit")
+    old = await left(store, how, "exit")
+    saver, graph, new = taken_on(store, how, old)
+    assert (await store.face(saver).migrate()).migrated == ("t",)
+    assert await looked_at(graph, new, EVERYTHING) == before
+    await how.after(graph, saver, new)
+    assert await looked_at(graph, new, EVERYTHING) == after
+    assert counted(new) == ran
+
+
 @pytest.mark.parametrize("tier", ["durable"])
 @pytest.mark.parametrize("situation", ["in a subgraph", "in a subgraph that keeps its state"])
 async def test_the_history_of_a_renamed_nodes_subgraph(store: Store, situation: str) -> None:
