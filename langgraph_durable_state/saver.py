@@ -263,6 +263,7 @@ class DurableSaver(Operations, Integrity, Custody, Migrating, LeaseGiver, BaseCh
         events = EventLog(observer)
         shape = shape_of(state_schema, dual_write)
         outlines: Lately[tuple[Place, str], Snapshot] = Lately(_FILLED)
+        over: Lately[tuple[Place, str], bool] = Lately(_FILLED)
         namespaces: Lately[Place, Place] = Lately(_FILLED)
         interrupts: Lately[str, str] = Lately(_FILLED)
         shared = Shared(
@@ -284,12 +285,13 @@ class DurableSaver(Operations, Integrity, Custody, Migrating, LeaseGiver, BaseCh
             clock=time.time,
             shape=shape,
             outlines=outlines,
+            over=over,
             namespaces=namespaces,
             interrupts=interrupts,
             serializer=Serializer(self.serde),
             on_recovery=check_hook(on_recovery),
         )
-        caches = (heads, recent, filled, doubted, told, outlines, interrupts, namespaces)
+        caches = (heads, recent, filled, doubted, told, outlines, over, interrupts, namespaces)
         self._faces = Faces(postgres, redis, self._settings, shared, caches, background)
         screen = Screen(redact, events.secret_seen if self._settings.detect_secrets else None)
         self._screen = None if screen.idle else screen

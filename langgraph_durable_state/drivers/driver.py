@@ -99,7 +99,7 @@ class Driver:
         if outbox is not None:
             behind = Behind(shared, durable, outbox, self.arbiter, self.flusher, anchors)
         self.chronicle = Chronicle(durable)
-        dual = DualWrite(shared.reader, shared.outlines, shared.interrupts)
+        dual = DualWrite(shared.reader, shared.outlines, shared.over, shared.interrupts)
         settler = self.flusher
         self.naming = naming = Naming(shared, durable, vault, settler, dual, pause)
         tiers = (durable, copies, self.arbiter, outbox)

@@ -29,6 +29,7 @@ class DualWrite:
     Args:
         reader: reads as the code of today; its shape says of which version the second form is.
         outlines: checkpoints without the user's values, by place and id.
+        over: checkpoints that no older code can go on from, by place and id.
         interrupts: the ids that interrupts have in the second form, by those of today.
     """
 
@@ -36,16 +37,31 @@ class DualWrite:
         self,
         reader: Reader,
         outlines: Lately[tuple[Place, str], Snapshot],
+        over: Lately[tuple[Place, str], bool],
         interrupts: Lately[str, str],
     ) -> None:
         self._reader = reader
         self._shape = reader.shape
         self._outlines = outlines
+        self._over = over
         self._interrupts = interrupts
 
     @property
     def on(self) -> bool:
         return self._shape.beside is not None
+
+    def read(self, record: Record, batches: Sequence[Batch]) -> None:
+        """Notes a checkpoint as it was read. If anything of it is in today's shape alone, older
+        code cannot go on from it, and a second form would stand beside what counts."""
+        today = self._shape.version
+        alone = record.other is None and record.schema_version == today
+        alone |= any(b.other is None and b.schema_version == today for b in batches)
+        if self.on and (alone or self.is_over(record.place, record.id)):
+            self._over.put((record.place, record.id), alone)
+
+    def is_over(self, place: Place, id: str) -> bool:
+        """Whether what waits on a checkpoint is to be stored in today's shape alone."""
+        return bool(self._over.get((place, id)))
 
     def outline(self, place: Place, id: str) -> Snapshot | None:
         """A checkpoint that is known here, in today's shape."""

@@ -197,12 +197,21 @@ class Naming:
         except EvolutionError:
             return None
 
+    def _kept_name(self, ns: str, version: int) -> str:
+        """What a stored namespace of names alone, of a version, is called today."""
+        schema = self._shape.schema
+        assert schema is not None
+        return renamed(ns, schema.path(path_of(ns), version, self._shape.version))
+
     async def snapshot(
         self, serializer: Serializer, place: Place, id: str | None
     ) -> Snapshot | None:
         """A stored checkpoint, the head if `id` is None, in the shape it was stored in."""
         found = await self._found(place, id)
-        return self._reader.stored(*found, serializer) if found is not None else None
+        if found is None:
+            return None
+        self._dual.read(*found)
+        return self._reader.stored(*found, serializer)
 
     def _oldest(self, record: Record, serializer: Serializer) -> Snapshot:
         """A checkpoint in the oldest shape that it is stored in: what is below it is stored under
@@ -219,8 +228,9 @@ class Naming:
     async def interrupts(
         self, serializer: Serializer, record: Record, batches: Sequence[Batch]
     ) -> Mapping[str, str]:
-        """Today's ids of the interrupts that wait in the subgraphs of a checkpoint, by those that
-        they were stored with."""
+        """Today's ids of the interrupts that wait in the subgraphs of a checkpoint that was read,
+        by those that they were stored with."""
+        self._dual.read(record, batches)
         if self._shape.schema is None or self._shape.fits(record, batches):
             return {}
         if not any(write.name == INTERRUPT for batch in batches for write in batch.writes):
@@ -234,7 +244,13 @@ class Naming:
         parent = self._oldest(record, serializer)
         out: dict[str, str] = {}
         for ns in await self._durable.heads(outer.thread):
-            named = self._named(parent, outer, ns) if around_of(ns) == outer.ns else None
+            around = around_of(ns)
+            if around is None or path_of(around) != path_of(outer.ns):
+                continue
+            kept = NS_END not in ns
+            if not kept and around != outer.ns:
+                continue
+            named = self._kept_name(ns, parent.version) if kept else self._named(parent, outer, ns)
             if named is None:
                 continue
             place = Place(outer.thread, ns, named)

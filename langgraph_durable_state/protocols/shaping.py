@@ -198,9 +198,24 @@ class Shape:
         return path if self.schema is None else self.schema.path(path, self.version, version)
 
     def ns(self, place: Place, version: int) -> str:
-        """A namespace in the names of a version, as far as they are known."""
-        stored = version < self.version and self.path(place, version) == path_of(place.ns)
-        return place.ns if stored else place.named
+        """A namespace in the names of a version.
+
+        Raises:
+            EvolutionError: if it was called something else then than it is now, and than it was
+                stored under.
+        """
+        path = self.path(place, version)
+        if version < self.version and path == path_of(place.ns):
+            return place.ns
+        if path == path_of(place.named):
+            return place.named
+        raise EvolutionError(
+            f"Thread {place.thread.id!r}, namespace {place.ns!r}: what it was called at version "
+            f"{version} cannot be told: it was stored under the name of one version, and put to "
+            "by code of the next. migrate() gives it the name of today",
+            thread=place.thread.id,
+            namespace=place.ns,
+        )
 
     def task_path(self, place: Place, batch: Batch) -> str:
         """Where the task of a batch is in its step, in the name that its node has today."""

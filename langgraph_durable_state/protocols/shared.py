@@ -157,7 +157,7 @@ class Shared:
         unflushed, leases: as their types say.
         clock: seconds of the epoch.
         shape: of the user's state.
-        outlines, interrupts: what `DualWrite` notes.
+        outlines, over, interrupts: what `DualWrite` notes.
         namespaces: where subgraphs' are stored, by the places that today's code calls them by.
         serializer: reads metadata where no call brings one.
         on_recovery: called where a head is not served just as it was left; None for nobody.
@@ -181,6 +181,7 @@ class Shared:
     clock: Callable[[], float]
     shape: Shape
     outlines: Lately[tuple[Place, str], Snapshot]
+    over: Lately[tuple[Place, str], bool]
     interrupts: Lately[str, str]
     namespaces: Lately[Place, Place]
     serializer: Serializer

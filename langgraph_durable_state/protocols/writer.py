@@ -490,6 +490,8 @@ class Writer:
         if self._dual.on and (outline := self._dual.outline(place, id)) is None:
             writes = _own(serializer, writes, given)
             outline = await self._naming.outline(serializer, place, id)
+        if self._dual.is_over(place, id):
+            outline = None
         under = self._shared.numbers, seal, self._shared.shape.version, self._dual, outline
         made = draft_writes(place, id, writes, task_id, task_path, serializer, *under)
         run = self._shared.register.of_writes(config, place, id)

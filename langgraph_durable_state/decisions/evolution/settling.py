@@ -21,6 +21,9 @@ from .tasks import Call, Frame, Task
 from .waiting import Batch
 
 _INTERRUPT, _RESUME = "__interrupt__", "__resume__"
+_QUESTIONS = 64
+"""Of one task, beyond those whose answers stand beside it: they may be in another batch."""
+
 _SPECIAL = frozenset(("__error__", "__scheduled__", _INTERRUPT, _RESUME))
 """Channels of which a task has one write, the latest."""
 
@@ -75,6 +78,8 @@ def _batch(at: Frame | None, shape: Shape, key: tuple[str, str], writes: list[Wr
         likeliest = next(tasks.guesses(shape.checkpoint, who))
         found = tasks.found(at, shape.checkpoint, who, task) if at is not None else likeliest
         who = found or likeliest
+        if at is not None and found is None and tasks.taken_up(at, shape.checkpoint, who, task):
+            who = None
     elif isinstance(who, Call):  # its id holds its caller's
         who = Call(next(tasks.guesses(shape.checkpoint, who.caller)))
     pairs = tuple((write.channel, write.value) for write in writes)
@@ -136,7 +141,8 @@ def _interrupts(before: Batch, at: Frame | None, was: Task, new: str) -> dict[st
     if at is None:
         return {each: tasks.interrupt_id(new, answers) for each in waits}
     old = tasks.task_ns(at, was, before.task)
-    known = {tasks.interrupt_id(old, n): tasks.interrupt_id(new, n) for n in range(answers + 2)}
+    asked = range(answers + _QUESTIONS)
+    known = {tasks.interrupt_id(old, n): tasks.interrupt_id(new, n) for n in asked}
     return {each: known[each] for each in waits if each in known}
 
 

@@ -237,6 +237,14 @@ def found(at: Frame, checkpoint: Mapping[str, Any], task: Task, known: str) -> T
     return next((each for each in guesses(checkpoint, task) if task_id(at, each) == known), None)
 
 
+def taken_up(at: Frame, checkpoint: Mapping[str, Any], task: Task, known: str) -> bool:
+    """Whether a stored id is the one under which LangGraph keeps, for DeltaChannels alone, what a
+    task wrote that a run with ``durability="exit"`` has taken up: no task has that id, it is the
+    task's own with the step in front. Before the first step there is nobody to go on."""
+    ids = (task_id(at, each) for each in guesses(checkpoint, task))
+    return at.step < 0 or any(f"{at.step:08d}{id[8:]}" == known for id in ids)
+
+
 def searched(at: Frame, checkpoint: Mapping[str, Any], known: str) -> Task | None:
     """The task with this id, among those that the next step can have; None for none of them."""
     nodes = {node for name in checkpoint["channel_versions"] if (node := started(name))}
