@@ -142,11 +142,12 @@ class Put:
     ``refers`` names the checkpoint whose chunks are referred to beside those sent; unless the
     claim on the head covers it, its row must still be there with the digest ``base``, or with any
     if that is empty: where it is not for the chunks, but to be read with this one.
-    ``base_numbers`` are that one's chunk numbers: the same may be stored under others. With a
-    claim on the head, ``consumed`` are the writes against it that the put was made from: they
-    must be there. ``size`` is in plain bytes. ``spell`` is the token of the spell that it was
-    acknowledged in by the hot tier; ``fence`` that of the lease it is made under. ``seal`` signs it
-    as a head.
+    ``base_numbers`` are that one's chunk numbers: the same may be stored under others. ``follows``
+    is the digest that the parent, unless it is gone, must have, where nothing else sees to that: it
+    may have been rewritten. With a claim on the head, ``consumed`` are the writes against it that
+    the put was made from: they must be there. ``size`` is in plain bytes. ``spell`` is the token of
+    the spell that it was acknowledged in by the hot tier; ``fence`` that of the lease it is made
+    under. ``seal`` signs it as a head.
     """
 
     place: Place
@@ -168,6 +169,7 @@ class Put:
     fence: int | None = None
     consumed: tuple[Digest, ...] = ()
     seal: bytes = b""
+    follows: Digest = b""
 
     @property
     def needs(self) -> str | None:

@@ -128,6 +128,8 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
         head = self._world.rows(put.place.thread).heads.get(put.place.ns)
         if put.needs is not None and not _is_base(stored.get((put.place.ns, put.needs)), put):
             return False
+        if not _follows(stored.get((put.place.ns, put.parent or "")), put):
+            return False
         if put.needs is None and head is not None and head.digest == put.expected:
             referred = stored.get((put.place.ns, head.id))
             if referred and not _is_numbered(referred, put):
@@ -217,6 +219,8 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
         refers = rows.checkpoints.get((ns, put.refers or ""))
         sound = _is_base(refers, put) and not self._missed(put)
         if head is None or (put.refers is not None and not sound):
+            return None
+        if not _follows(rows.checkpoints.get((ns, put.parent or "")), put):
             return None
         if self.fenced(put) or (ns, put.id) in rows.checkpoints:
             return None
@@ -581,6 +585,11 @@ def _is_base(stored: Checkpoint | None, put: Put) -> bool:
     if stored is None or put.base not in (b"", stored.row.digest):
         return False
     return _is_numbered(stored, put)
+
+
+def _follows(parent: Checkpoint | None, put: Put) -> bool:
+    """Whether the parent is still what the put was made from, or gone."""
+    return parent is None or put.follows in (b"", parent.row.digest)
 
 
 def _is_numbered(base: Checkpoint, put: Put) -> bool:

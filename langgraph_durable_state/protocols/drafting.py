@@ -196,11 +196,12 @@ class Draft:
     def anew(self, serializer: Serializer, blobs: Blobs) -> Draft:
         """The same put with all its chunks, and a hot copy of its own: what is stored of its parent
         is damaged."""
-        return replace(self.whole(serializer, blobs), parent=None)
+        whole = self.whole(serializer, blobs)
+        return replace(whole, put=replace(whole.put, follows=b""), parent=None)
 
     def whole(self, serializer: Serializer, blobs: Blobs) -> Draft:
         """The same put with all its chunks: those of its parent may be gone, but not the parent, if
-        nobody could read it then."""
+        nobody could read it then; and it must not have become another."""
         refers = self.put.parent if self.needs_ancestors(serializer) else None
         put = replace(
             self.put,
@@ -209,6 +210,7 @@ class Draft:
             base=b"",
             covered=False,
             base_numbers=None,
+            follows=self.record.parent_digest,
         )
         return replace(self, put=put)
 

@@ -91,6 +91,7 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.byteas(digest for p in puts for digest in p.consumed),
         arrays.byteas(w.spell for w, _ in batches),
         arrays.byteas(p.seal for p in puts),
+        arrays.byteas(p.follows or None for p in puts),
     )
 
 
@@ -116,6 +117,7 @@ def keep(put: Put, refused: bool) -> tuple[object, ...]:
         mark(put),
         arrays.bigint(put.fence),
         arrays.byteas(put.consumed) if put.consumed else None,
+        put.follows or None,
     )
 
 

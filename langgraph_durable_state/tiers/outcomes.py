@@ -93,6 +93,6 @@ async def _aside(store: Store, put: Put, able: bool) -> Outcome:
         found = await store.standing(put, put.id)
         if found.digest == put.digest and found.refused:
             return Lost(found.head, kept=True)  # another kept it at the same time
-    if kept is None and found.head is not None and put.refers is not None:
+    if kept is None and found.head is not None and found.seq is None and put.refers is not None:
         return ParentGone()
     return Lost(found.head, kept is not None) if refused or kept is None else Kept(kept)

@@ -126,6 +126,7 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
             arrays.bigint(put.fence),
             arrays.byteas(put.consumed) if put.consumed else None,
             put.seal,
+            put.follows or None,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 

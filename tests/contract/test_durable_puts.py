@@ -202,6 +202,38 @@ async def test_a_put_with_all_its_chunks_may_need_its_parent_all_the_same(
     assert await ports.ids(ns="") == ["d", "b", "a"]
 
 
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("claim", [Claim.ANY, Claim.HEAD, Claim.ASIDE])
+async def test_a_put_does_not_follow_what_its_parent_has_become(
+    ports: Ports, claim: Claim, alone: bool
+) -> None:
+    """Though it comes with all its chunks; a parent that is gone has become nothing."""
+    await ports.won(put("a"))
+    await ports.won(put("b", parent="a"))
+    others = [] if alone else [put("x", place=at("sub"))]
+    other = replace(put("c", claim, "b", parent="a"), follows=mark("other content"))
+    (*_, told) = await ports.durable.commit([*others, other])
+    assert told in (ParentGone(), Lost("b", kept=False))
+    late = replace(other, claim=Claim.HEAD, expected=mark("x"))
+    (*_, told) = await ports.durable.commit([*others, late])
+    assert told in (ParentGone(), Lost("b", kept=False))
+    assert await ports.ids(ns="") == ["b", "a"]
+    same = replace(put("d", claim, "b", parent="a"), follows=mark("a"))
+    orphan = replace(put("e", claim, "d", parent="gone"), follows=mark("x"))
+    for each in (same, orphan):
+        (*_, told) = await ports.durable.commit([*others, each])
+        assert isinstance(told, Kept if claim is Claim.ASIDE else Won)
+
+
+async def test_what_is_kept_under_its_id_is_no_sign_that_a_parent_is_gone(ports: Ports) -> None:
+    """It lost twice, with a count of its own each time."""
+    await ports.won(put("a"))
+    first = put("b", Claim.HEAD, "x", parent="a", refers="a")
+    assert await ports.durable.commit([first]) == [Lost("a")]
+    again = replace(first, digest=mark("counted anew"))
+    assert await ports.durable.commit([again]) == [Lost("a", kept=False)]
+
+
 async def test_a_refused_put_whose_base_is_gone_is_kept_once_all_is_sent(ports: Ports) -> None:
     await ports.won(put("a"))
     late = put("c", Claim.HEAD, "x", refers="x", also=(7,), covered=True)

@@ -429,7 +429,6 @@ def place_key(thread: str) -> Any:
 # -- beside others -----------------------------------------------------------------------------
 
 
-@pytest.mark.long  # once in some forty times a child is left with its parent's former digest
 async def test_it_is_safe_beside_writers(policy_store: Store) -> None:
     """New code forks and writes meanwhile; all that was acknowledged is there, in the new shape."""
     store = policy_store

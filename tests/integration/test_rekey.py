@@ -155,7 +155,6 @@ async def test_a_run_under_way_is_told(store: Store) -> None:
     assert values_of(await store.saver(integrity_key=NEW).get_tuple(at())) == {"c": 2}
 
 
-@pytest.mark.long  # once in some forty times a child is left with its parent's former digest
 async def test_it_is_safe_beside_writers(policy_store: Store) -> None:
     """Forks and writes go on meanwhile; afterwards all that was acknowledged is there and sound."""
     savers = [policy_store.saver(integrity_key=[OLD, NEW]) for _ in range(2)]
@@ -188,6 +187,44 @@ async def test_it_is_safe_beside_writers(policy_store: Store) -> None:
     found = await policy_store.saver(integrity_key=NEW).list(at())
     assert stored
     assert set(stored) <= {values_of(each)["c"] for each in found}
+
+
+@pytest.mark.parametrize("tier", ["durable"])
+async def test_a_fork_that_is_overtaken_again_and_again_follows_no_former_content(
+    store: Store,
+) -> None:
+    """Others move the head at its first two tries, and its parent is rewritten before the third."""
+    forking, other = (store.open(integrity_key=[OLD, NEW]) for _ in range(2))
+    parts = ["x" * 99] * 9
+    first = moved(forking, at(), {"c": "first", "long": parts})
+    moved(forking, first, {"c": "second", "long": parts})
+    anchors: Any = (await forking._faces.blocking()).writer._anchors
+    current, tries = anchors.current, iter(("third", "fourth", "rekey", *[""] * 99))
+
+    async def overtaken(*args: Any) -> Any:
+        turn = next(tries)
+        if turn == "rekey":
+            store.open(integrity_key=[NEW, OLD]).rekey(["t"])
+        head = await current(*args)
+        if turn in ("third", "fourth"):
+            moved(other, at(), {"c": turn})
+        return head
+
+    anchors.current = overtaken
+    with pytest.raises(ConflictError):
+        moved(forking, first, {"c": "fork", "long": parts})
+    reader = store.open(integrity_key=NEW)
+    found = {values_of(each)["c"] for each in reader.list(at())}
+    assert found >= {"first", "second", "third", "fourth"}
+    assert reader.verify().findings == ()
+
+
+def moved(saver: DurableSaver, config: Any, values: dict[str, Any]) -> Any:
+    """A checkpoint that goes on from another."""
+    seen = saver.get_tuple(config)
+    parent = seen.config if seen is not None else config
+    checkpoint = cp(values, versions={"c": values["c"]})
+    return saver.put(parent, checkpoint, {"source": "loop", "step": 0}, {"c": values["c"]})
 
 
 async def test_what_is_damaged_is_left_as_it_is(store: Store) -> None:

@@ -28,10 +28,10 @@ WITH put AS MATERIALIZED (
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
     $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
     $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[],
-    $36::bigint[], $41::bytea[]
+    $36::bigint[], $41::bytea[], $42::bytea[]
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
-    tenant, thread_id, user_id, session_id, mark, spell, fence, seal, ord
+    tenant, thread_id, user_id, session_id, mark, spell, fence, seal, follows, ord
   ) ORDER BY tk, ns COLLATE "C"
 ), given AS MATERIALIZED (
   SELECT g.*, (SELECT h.ahead FROM {schema}.head h WHERE (h.tk, h.ns) = (g.tk, g.ns)) AS ahead
@@ -65,6 +65,9 @@ WITH put AS MATERIALIZED (
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) AND p.base IN ('', c.digest)
           AND (p.mark IS NULL OR substring(sha256(c.chunks) FROM 1 FOR 8) = p.mark)
           FOR KEY SHARE))
+     AND (p.follows IS NULL OR (
+       SELECT c.digest = p.follows FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.parent) FOR KEY SHARE) IS NOT FALSE)
      AND (p.mark IS NULL OR p.needs IS NOT NULL OR held.digest <> p.expected OR NOT EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, held.id)
@@ -156,6 +159,9 @@ WITH held AS MATERIALIZED (
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $12) AND $13::bytea IN ('', c.digest)
           AND ($21::bytea IS NULL OR substring(sha256(c.chunks) FROM 1 FOR 8) = $21)
           FOR KEY SHARE))
+     AND ($26::bytea IS NULL OR (
+       SELECT c.digest = $26 FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, $4::text) FOR KEY SHARE) IS NOT FALSE)
      AND ($21 IS NULL OR $12 IS NOT NULL OR held.digest <> $6::bytea OR NOT EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, held.id)
@@ -250,11 +256,15 @@ WITH parent AS MATERIALIZED (
        SELECT count(DISTINCT w.digest) FROM {schema}.write w
         WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($18)))
      FOR KEY SHARE
+), followed AS MATERIALIZED (
+  SELECT digest FROM {schema}.checkpoint
+   WHERE $19::bytea IS NOT NULL AND (tk, ns, id) = ($1, $2, $4) FOR KEY SHARE
 ), fence AS MATERIALIZED (
   SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1, $17::bigint) FOR SHARE
 ), next AS (
   UPDATE {schema}.head SET seq = seq + 1
    WHERE (tk, ns) = ($1, $2) AND ($12 IS NULL OR EXISTS (SELECT FROM parent))
+     AND NOT EXISTS (SELECT FROM followed WHERE digest <> $19)
      AND NOT EXISTS (
        SELECT FROM {schema}.checkpoint c WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text))
      AND ($17 IS NULL OR EXISTS (SELECT FROM fence))
