@@ -22,7 +22,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from ..errors import EvolutionError, UsageError
-from . import safe_classes
+from . import safe_classes, unknown_fields
 
 Name = tuple[str, str]
 """A class's module and its name there."""
@@ -32,7 +32,7 @@ Allow = Iterable[type | tuple[str, str]] | Literal[True]
 _METHODS = {("datetime", "datetime", "fromisoformat")}
 """As LangGraph has it: no other method of a class is called."""
 
-_METHOD, _DELTA = 3, 7
+_METHOD, _MODEL, _DELTA = 3, 5, 7
 
 _BARRED = "is not among the classes that may be read"
 
@@ -154,7 +154,11 @@ class Reviver:
         except Exception as error:
             return self._miss(parts, f"cannot be found ({type(error).__name__})")
         try:
-            return make(found, parts)
+            known, unknown = unknown_fields.split(found, parts[2])
+            made = make(found, (*parts[:2], known, *parts[3:]))
+            if unknown or code == _MODEL:  # of which models within are stored as dicts
+                unknown_fields.keep(made, parts[2])
+            return made
         except Exception as error:  # whose text may quote the value
             return self._miss(parts, f"does not take what was stored ({type(error).__name__})")
 
@@ -192,7 +196,7 @@ _MAKERS: dict[int, Callable[[Any, Sequence[Any]], Any]] = {
     2: lambda found, parts: found(**parts[2]),
     _METHOD: lambda found, parts: getattr(found, parts[3])(parts[2]),
     4: _pydantic_1,
-    5: _pydantic_2,
+    _MODEL: _pydantic_2,
 }
 """How an object is made, by LangGraph's ext code."""
 

@@ -25,7 +25,7 @@ from langgraph.checkpoint.serde.types import ERROR
 
 from ..errors import ValueRefusedError
 from ..words import Typed
-from . import escape, refusal, reviving
+from . import escape, refusal, reviving, unknown_fields
 from .copying import MESSAGES
 from .redaction import Screen
 
@@ -269,7 +269,7 @@ class Serializer:
     def _typed(self, value: Any, where: str, proven: bool) -> Typed:
         """The bytes of a value, in the escaped spelling if only that comes back."""
         try:
-            typed = Typed(*self.serde.dumps_typed(value))
+            typed = self._given(value)
         except Exception as error:
             spelled = self._spelled(value)
             if spelled is not None:
@@ -291,6 +291,15 @@ class Serializer:
             logger.warning("%s: %s", _at(where, path), reason)
             return typed
         raise ValueRefusedError(_at(where, path), f"{reason} ({remedy})")
+
+    def _given(self, value: Any) -> Typed:
+        """The serializer's bytes, with fields that an object came without; see `unknown_fields`.
+        They stay out where values are screened: nobody could look into them."""
+        if self.transparent and self.screen is None and type(value) not in _NOT_MSGPACK:
+            whole = unknown_fields.packed(value)
+            if whole is not None:
+                return Typed("msgpack", whole)
+        return Typed(*self.serde.dumps_typed(value))
 
     def _spelled(self, value: Any) -> Typed | None:
         """The escaped spelling, if it comes back as `value`."""

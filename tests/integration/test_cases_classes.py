@@ -157,3 +157,28 @@ async def test_a_graph_whose_state_is_allowed_is_resumed_elsewhere(store: Store)
     assert await graph.invoke(Command(resume="milk"), at()) == {
         "orders": [Order("tea"), Order("milk", 2)]
     }
+
+
+async def test_older_code_keeps_a_field_that_newer_code_gave_an_object(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that has not been replaced yet goes on with the list that the object is in."""
+    fields: list[Any] = [("item", str), ("n", int, 1), ("note", str, "")]
+    newer: Any = dataclasses.make_dataclass("Order", fields, namespace={"__module__": __name__})
+    allowed = [(__name__, "Order")]
+    with monkeypatch.context() as deployed:
+        deployed.setattr(sys.modules[__name__], "Order", newer)
+        builder = StateGraph(State)
+        builder.add_node("take", lambda _: {"orders": [newer("tea", note="green")]})
+        builder.add_node("ask", lambda _: {"orders": [newer(interrupt("what else?"))]})
+        builder.add_edge(START, "take")
+        builder.add_edge("take", "ask")
+        new = builder.compile(checkpointer=store.open(allow=allowed))
+        await store.face(new).invoke({}, at())
+    old = store.face(shop(store.open_reader(allow=allowed)))
+    assert await old.invoke(Command(resume="milk"), at()) == {
+        "orders": [Order("tea"), Order("milk", 2)]
+    }
+    monkeypatch.setattr(sys.modules[__name__], "Order", newer)
+    found = await store.reader(allow=allowed).get_tuple(at())
+    assert values_of(found)["orders"] == [newer("tea", note="green"), newer("milk", 2)]
