@@ -19,7 +19,8 @@ from .cli_options import (
     Stores,
     Tenant,
 )
-from .cli_schema import schema_named
+from .cli_schema import object_named, schema_named
+from .decisions.suiting import class_of
 from .exit_codes import DAMAGED, FAILED, REPAIRED, code_of
 from .recovery import RecoveryReport
 from .saver import DurableSaver
@@ -54,22 +55,29 @@ def recover(
     readable: Annotated[
         bool, typer.Option("--readable", help="With --fork: the last that the schema can read.")
     ] = False,
+    state: Annotated[
+        str | None,
+        typer.Option(help="module:name of the graph, or its state's class."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a read of a thread finds, what it is given, and why. Changes nothing.
 
     Exits with 0 if the thread resumes as it was left, 7 if it does by what the other tier has,
     4 if something is damaged that nobody has, otherwise as the error that a read raises; 2 if the
-    thread has no such checkpoint or namespace. With --fork the last sound checkpoint becomes the
-    head, and 0 says that it is.
+    thread has no such checkpoint or namespace. With --state it names the values that the class of
+    the state does not take, and the newest checkpoint of which it takes all. With --fork the last
+    sound checkpoint becomes the head, and 0 says that it is.
     """
     named: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": namespace}
     named |= {"tenant_id": tenant} if tenant else {}
     named |= {"checkpoint_id": checkpoint} if checkpoint else {}
-    with Stores(postgres, redis, schema, prefix).open(
-        state_schema=schema_named(state_schema)
-    ) as saver:
-        found = saver.recover({"configurable": named})
+    suits = object_named(state) if state is not None else None
+    options: dict[str, Any] = {"state_schema": schema_named(state_schema)}
+    if suits is not None:
+        options["allow"] = [class_of(suits)]
+    with Stores(postgres, redis, schema, prefix).open(**options) as saver:
+        found = saver.recover({"configurable": named}, state=suits)
         refused = _fork(saver, found, readable) if fork else None
     forks = (found.asked, found.last_readable) if readable else found.forks
     forked = dict(zip(("from", "to"), forks, strict=True)) if forks else None

@@ -82,7 +82,7 @@ def record(
     typer.echo(json.dumps(told) if as_json else line)
 
 
-def _named(what: str) -> Any:
+def object_named(what: str) -> Any:
     """What stands under a name in a module, which is looked for in the working directory too."""
     module, _, name = what.partition(":")
     if not module or not name:
@@ -103,7 +103,7 @@ def _named(what: str) -> Any:
 
 
 def schema_named(what: str | None) -> StateSchema | None:
-    found = None if what is None else _named(what)
+    found = None if what is None else object_named(what)
     if found is not None and not isinstance(found, StateSchema):
         raise UsageError(f"{what!r} is a {type(found).__name__}, not a StateSchema")
     return found
@@ -111,7 +111,7 @@ def schema_named(what: str | None) -> StateSchema | None:
 
 def _taken(what: str, schema: StateSchema | None) -> tuple[Any, Fingerprint]:
     """A graph, and its shape now."""
-    graph = _named(what)
+    graph = object_named(what)
     try:
         return graph, (schema or StateSchema(0)).record(graph)
     except UsageError as error:

@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableConfig
 
 from .decisions import arguments, heads, keys
 from .decisions.serializing import Serializer
+from .decisions.suiting import Suit
 from .drivers.blocking import run
 from .drivers.driver import Driver
 from .drivers.faces import Faces
@@ -42,30 +43,33 @@ class Integrity:
 
     # -- recovery ----------------------------------------------------------------------------
 
-    def recover(self, config: RunnableConfig) -> RecoveryReport:
+    def recover(self, config: RunnableConfig, *, state: Any = None) -> RecoveryReport:
         """What `get_tuple` would do for `config`, and why. Nothing is changed, and an outage,
         damage or a missing key is in the report, not raised.
 
         Args:
             config: names a thread, and perhaps a namespace and a checkpoint.
+            state: the compiled graph, or the class of its state: the report then tells as well
+                which values that does not take, and the newest checkpoint of which it takes all.
 
         Raises:
-            UsageError: if the config cannot be used.
+            UsageError: if the config or the class cannot be used.
         """
-        return run(self._recover_blocking(config))
+        return run(self._recover_blocking(config, state))
 
-    async def _recover_blocking(self, config: RunnableConfig) -> RecoveryReport:
-        return await self._recover(await self._faces.blocking(), config)
+    async def _recover_blocking(self, config: RunnableConfig, state: Any) -> RecoveryReport:
+        return await self._recover(await self._faces.blocking(), config, state)
 
-    async def arecover(self, config: RunnableConfig) -> RecoveryReport:
+    async def arecover(self, config: RunnableConfig, *, state: Any = None) -> RecoveryReport:
         """What `aget_tuple` would do for `config`, and why; see `recover`."""
-        return await self._recover(await self._faces.native(), config)
+        return await self._recover(await self._faces.native(), config, state)
 
-    async def _recover(self, driver: Driver, config: RunnableConfig) -> RecoveryReport:
+    async def _recover(self, driver: Driver, config: RunnableConfig, state: Any) -> RecoveryReport:
+        suit = Suit(state) if state is not None else None
         place, id = keys.place_of(config), keys.checkpoint_id_of(config)
         with suppress(UnavailableError):  # which the report tells of
             place = await driver.naming.place(self._serializer, config)
-        report = partial(driver.teller.report, self._serializer, place, id)
+        report = partial(driver.teller.report, self._serializer, place, id, suit)
         try:
             try:
                 return await driver.vault.reading(place.thread, report)

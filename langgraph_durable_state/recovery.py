@@ -57,6 +57,18 @@ class PendingInterrupt:
 
 
 @dataclass(frozen=True, slots=True)
+class Misfit:
+    """A value that the class of the state does not take: where it is, as in ``orders[0].item``, and
+    what is wrong with it, without the value."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """A tool call of a model that no message answers: its id, the tool's name, and the channel."""
 
@@ -95,6 +107,10 @@ class RecoveryReport:
             have run without a record.
         dangling: tool calls that no message answers.
         damage: what was found damaged; what is ``repairable`` the other tier has.
+        misfits: what the class of the state does not take of what is served, if `recover` was given
+            one.
+        last_valid: the id of the newest checkpoint that it takes; None if it was given none, or
+            takes none. A run that names it as its ``checkpoint_id`` runs the nodes after it anew.
     """
 
     thread: str
@@ -116,6 +132,8 @@ class RecoveryReport:
     unrecorded: tuple[str, ...] = ()
     dangling: tuple[ToolCall, ...] = ()
     damage: tuple[Damage, ...] = ()
+    misfits: tuple[Misfit, ...] = ()
+    last_valid: str | None = None
     _head: bytes | None = field(default=None, repr=False)
     _sound: bytes | None = field(default=None, repr=False)
     _readable: bytes | None = field(default=None, repr=False)
@@ -151,6 +169,8 @@ class RecoveryReport:
             yield "Last sound", self.last_sound
         if self.last_readable:
             yield "Readable", self.last_readable
+        if self.last_valid and self.misfits:
+            yield "Last valid", self.last_valid
         if self.version is not None:
             yield "Version", f"{self.version}, this code has {self.code_version}"
         for name, found in self._found():
@@ -164,6 +184,7 @@ class RecoveryReport:
         yield "May have run", self.unrecorded
         yield "Unanswered", self.dangling
         yield "Damage", self.damage
+        yield "Unsuited", self.misfits
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<13}{said}" for name, said in self.rows())

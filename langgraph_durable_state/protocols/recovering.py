@@ -28,6 +28,7 @@ from ..decisions.recovery import (
     Tiers,
 )
 from ..decisions.serializing import Serializer
+from ..decisions.suiting import Suit
 from ..errors import (
     CorruptionError,
     DurableStateError,
@@ -392,18 +393,21 @@ class Recovery:
             break
         return replace(made, skipped=tuple(skipped), damage=tuple(damage))
 
-    async def readable(self, serializer: Serializer, place: Place, target: Target) -> Head | None:
-        """The newest earlier checkpoint that this code can read."""
+    async def readable(
+        self, serializer: Serializer, place: Place, target: Target, suit: Suit | None = None
+    ) -> Head | None:
+        """The newest earlier checkpoint that this code can read, and that suits."""
         async for earlier in self._finder.before(place, target):
             try:
                 record, writes = await self._finder.proven(serializer, place, earlier)
                 of = earlier.digest, writes, earlier.tier
-                await self._finder.candidate(serializer, record, *of)
+                made = await self._finder.candidate(serializer, record, *of)
             except KeyNeeded:
                 raise
             except (CorruptionError, EvolutionError):
                 continue
-            return _head(earlier)
+            if suit is None or not suit.misfits(made.seen.checkpoint):
+                return _head(earlier)
         return None
 
     async def without_replay(

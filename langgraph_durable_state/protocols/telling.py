@@ -11,6 +11,7 @@ from ..decisions import findings
 from ..decisions.keyring import KeyNeeded
 from ..decisions.recovery import Age, Decision, Elsewhere, Evidence, Rule, State, Tiers
 from ..decisions.serializing import Serializer
+from ..decisions.suiting import Suit
 from ..errors import CorruptionError, DurableStateError, EvolutionError, UnavailableError
 from ..events import Kind
 from ..recovery import Damage, Decided, RecoveryReport
@@ -55,19 +56,42 @@ class Teller:
         self._recovery = recovery
         self._chronicle = chronicle
 
-    async def report(self, serializer: Serializer, place: Place, id: str | None) -> RecoveryReport:
-        """What a read is given, and why; nothing is changed, and nobody else is told."""
+    async def report(
+        self, serializer: Serializer, place: Place, id: str | None, suit: Suit | None = None
+    ) -> RecoveryReport:
+        """What a read is given, and why, and which of it does not suit; nothing is changed, and
+        nobody else is told."""
         found = await self._recovery.examine(serializer, place, id)
         unplayable = await self._unplayable(serializer, place, found.served)
         if isinstance(unplayable, CorruptionError):
             found = await self._recovery.without_replay(serializer, place, found, unplayable)
         report = self.of(place, found, unplayable)
+        if suit is not None:
+            report = await self._suited(serializer, place, found, report, suit)
         if not isinstance(found.error, EvolutionError) or found.target is None:
             return report
         readable = await self._recovery.readable(serializer, place, found.target)
         if readable is None:
             return report
         return replace(report, last_readable=readable.id, _readable=readable.digest)
+
+    async def _suited(
+        self,
+        serializer: Serializer,
+        place: Place,
+        found: Examined,
+        report: RecoveryReport,
+        suit: Suit,
+    ) -> RecoveryReport:
+        served = found.served
+        misfits = suit.misfits(served.seen.checkpoint) if served is not None else ()
+        if served is not None and not misfits:
+            return replace(report, last_valid=served.record.id)
+        report = replace(report, misfits=misfits)
+        if found.target is None:
+            return report
+        valid = await self._recovery.readable(serializer, place, found.target, suit)
+        return report if valid is None else replace(report, last_valid=valid.id)
 
     async def unkeyed(
         self, place: Place, id: str | None, error: DurableStateError

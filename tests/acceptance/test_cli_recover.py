@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,3 +121,26 @@ def test_an_outage_is_explained_and_exits_with_3() -> None:
 def test_the_exit_code_tells_the_decision(decision: Any, error: str | None, code: int) -> None:
     report = RecoveryReport("t", "", decision, "why", error=error)
     assert cli_integrity.recovery_code(report) == code
+
+
+def test_values_that_the_state_does_not_take_are_named(
+    postgres_url: str, configs: list[Any], tmp_path: Path
+) -> None:
+    """And the newest checkpoint of which it takes all; `n` is 0 in the first, 1 in the second."""
+    (tmp_path / "shapes.py").write_text(
+        "import pydantic\nclass State(pydantic.BaseModel):\n    n: int = pydantic.Field(lt=1)\n"
+    )
+    there = {"PYTHONPATH": str(tmp_path)}
+    stated = ("recover", "t", "--state", "shapes:State", "--postgres", postgres_url)
+    told = durable_state(*stated, "--json", **there)
+    found = json.loads(told.stdout)
+    assert (told.returncode, found["decision"]) == (0, "resume")
+    assert [each["path"] for each in found["misfits"]] == ["n"]
+    assert found["last_valid"] == id_of(configs[0])
+    told = durable_state(*stated, **there)
+    assert "less than 1" in told.stdout
+    assert id_of(configs[0]) in told.stdout
+    told = durable_state(
+        "recover", "t", "--state", "shapes:nobody", "--postgres", postgres_url, **there
+    )
+    assert (told.returncode, "nobody" in told.stderr) == (2, True)

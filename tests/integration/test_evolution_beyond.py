@@ -249,11 +249,14 @@ async def test_a_value_that_the_pydantic_state_refuses(store: Store) -> None:
     reader = store.face(store.open_reader(allow=ALLOWED))
     listed = await reader.list(old.at)
     assert [each.metadata["step"] for each in listed] == [2, 1, 0, -1]
-    report = await reader.recover(old.at)
+    report = await reader.recover(old.at, state=compiled)
     assert (report.decision, report.last_sound) == ("resume", report.checkpoint)
-    fork = await graph.update_state(listed[1].config, old.update("ask"), as_node="ask")
-    await graph.invoke(None, fork)
-    assert old.ran == ["first", "ask", "last"]
+    assert [each.path for each in report.misfits] == ["who[2]"]
+    assert report.last_valid == listed[1].config["configurable"]["checkpoint_id"]
+    old.says.clear()
+    await graph.invoke(None, at("t", id=report.last_valid))
+    assert old.ran == ["first", "ask", "ask", "last"]
+    assert (await reader.recover(old.at, state=compiled)).misfits == ()
 
 
 @pytest.mark.parametrize("tier", ["hot", "durable"])

@@ -1,0 +1,169 @@
+"""Whether the values of a checkpoint suit the class of a graph's state, and where they do not.
+
+LangGraph makes an object of that class for each node. What it refuses there is stored by then: a
+node's value is checked when the next node is given it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, get_type_hints
+
+import pydantic
+
+from ..errors import UsageError
+from ..recovery import Misfit
+from . import safe_classes
+from .evolution.tasks import is_users
+
+_OWN_WORDS = frozenset({"value_error", "assertion_error"})
+"""Errors in words of the user's, which may quote the value."""
+
+_ANY = pydantic.ConfigDict(arbitrary_types_allowed=True)
+
+Check = Callable[[Any], Any]
+"""Raises `pydantic.ValidationError` for a value that does not suit."""
+
+
+class Suit:
+    """Checks values.
+
+    Args:
+        state: a compiled graph, or a graph that is not, or the class of a state: a pydantic model
+            is asked as a whole, of a TypedDict or a dataclass each field's type is.
+
+    Raises:
+        UsageError: if it is none of these.
+    """
+
+    def __init__(self, state: Any) -> None:
+        schema = class_of(state)
+        self._whole: Check | None = None
+        self._fields: dict[str, Check] = {}
+        if isinstance(schema, type) and issubclass(schema, pydantic.BaseModel):
+            self._whole = pydantic.TypeAdapter(schema).validate_python
+            return
+        try:
+            hints = get_type_hints(schema)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise UsageError(f"state={state!r}: its fields have no types ({reason})") from error
+        found = {name: _check_of(hint) for name, hint in hints.items()}
+        self._fields = {name: check for name, check in found.items() if check is not None}
+
+    def misfits(self, checkpoint: Mapping[str, Any]) -> tuple[Misfit, ...]:
+        """What does not suit in a checkpoint, by path, each place once. What a
+        DeltaChannel makes from what came before is not looked at."""
+        found = checkpoint["channel_values"].items()
+        values = {name: _plain(value) for name, value in found if is_users(name)}
+        out: dict[str, Misfit] = {}
+        for path, error in self._errors(values):
+            if path or error["loc"]:
+                where = _joined(path, error["loc"])
+                absent = error["type"] == "missing" and where in checkpoint["channel_versions"]
+                why = "it is refused" if error["type"] in _OWN_WORDS else error["msg"]
+                if not absent:
+                    out.setdefault(where, Misfit(where, why))
+        return tuple(out.values())
+
+    def _errors(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        if self._whole is not None:
+            yield from _tried("", self._whole, values)
+        for name, check in self._fields.items():
+            if name in values:
+                yield from _tried(name, check, values[name])
+        for name, value in values.items():
+            yield from _within(name, value, set())
+
+
+def class_of(state: Any) -> type:
+    """The class of a graph's state.
+
+    Raises:
+        UsageError: if `state` is no graph with one, and no class.
+    """
+    graph = getattr(state, "builder", state)
+    schema = getattr(graph, "state_schema", graph)
+    if not isinstance(schema, type):
+        raise UsageError(f"state={state!r}: use a graph, or the class of its state")
+    return schema
+
+
+def _check_of(hint: Any) -> Check | None:
+    """What checks a value of a type; None if pydantic knows no way."""
+    with suppress(Exception):
+        return pydantic.TypeAdapter(hint, config=_ANY).validate_python
+    with suppress(Exception):  # a class with a configuration of its own
+        return pydantic.TypeAdapter(hint).validate_python
+    return None
+
+
+def _within(path: str, value: Any, around: set[int]) -> Iterator[tuple[str, Any]]:
+    """What is wrong with the models in a value. One that is given as an object is not looked into
+    by the class of the state."""
+    if id(value) in around:
+        return
+    around = around | {id(value)}
+    if isinstance(value, pydantic.BaseModel):
+        kind = type(value)
+        if (kind.__module__, kind.__name__) not in safe_classes.SAFE:
+            given = {**value.__dict__, **(value.__pydantic_extra__ or {})}
+            yield from _tried(path, _by_name(kind), given)
+    for part, inner in _parts(value):
+        yield from _within(_joined(path, (part,)), inner, around)
+
+
+def _by_name(kind: type[pydantic.BaseModel]) -> Check:
+    """Checks what an object has by its fields' names, whatever it is called outside."""
+
+    def check(given: Any) -> Any:
+        if issubclass(kind, pydantic.RootModel):
+            return kind.__pydantic_validator__.validate_python(given["root"])
+        outside = {name: _outside(name, each) for name, each in kind.model_fields.items()}
+        named = {outside.get(name, name): value for name, value in given.items()}
+        return kind.__pydantic_validator__.validate_python(named)
+
+    return check
+
+
+def _outside(name: str, field: Any) -> str:
+    alias = field.validation_alias or field.alias
+    return alias if isinstance(alias, str) else name
+
+
+def _tried(path: str, check: Check, value: Any) -> Iterable[tuple[str, Any]]:
+    try:
+        check(value)
+    except pydantic.ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return [(path, each) for each in found]
+    except Exception as error:  # a validator of the user's
+        return [(path, {"type": "value_error", "loc": (), "msg": type(error).__name__})]
+    return ()
+
+
+def _plain(value: Any) -> Any:
+    """A channel's value, out of a DeltaChannel's snapshot."""
+    kind = safe_classes.SNAPSHOT
+    return value.value if kind is not None and isinstance(value, kind) else value
+
+
+def _parts(value: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, pydantic.BaseModel):
+        return value.__dict__.items()
+    if isinstance(value, dict):
+        return ((str(key), each) for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return enumerate(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return ((f.name, getattr(value, f.name)) for f in fields if hasattr(value, f.name))
+    return ()
+
+
+def _joined(path: str, parts: Iterable[str | int]) -> str:
+    for part in parts:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
