@@ -277,8 +277,12 @@ def shape_of(schema: StateSchema | None, dual_write: tuple[int, int] | None) -> 
     checked = schema.checked() if schema is not None else None
     if dual_write is None:
         return Shape(checked)
-    version = checked.version if checked is not None else 0
-    if checked is None or dual_write not in ((version - 1, version), [version - 1, version]):
+    if checked is None:
+        raise UsageError("dual_write needs state_schema: nothing says what a version means")
+    version = checked.version
+    if version == 0:
+        raise UsageError("dual_write: the schema's version is 0, there is none before it")
+    if dual_write not in ((version - 1, version), [version - 1, version]):
         raise UsageError(
             f"dual_write={dual_write!r}: use ({version - 1}, {version}), the version before the "
             "schema's and its own"

@@ -254,7 +254,7 @@ def _why(found: Examined, unplayable: CorruptionError | EvolutionError | None) -
         why += f"; {_ELSEWHERE[words.elsewhere]}"
     if words.age is Age.OLD:
         why += "; it is older than stale_after allows"
-    why += ": " + found.rule.means.replace("`", "")
+    why += ": " + found.rule.means.replace("`", "").removeprefix("nothing: ")
     if unplayable is not None:
         how = "is damaged" if isinstance(unplayable, CorruptionError) else "cannot be read"
         why += f"; but what its DeltaChannels replay {how}: {unplayable}"

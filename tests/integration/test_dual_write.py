@@ -532,5 +532,7 @@ async def test_other_versions_are_refused(wrong: Any) -> None:
     schema.step(0, *RENAMES)
     with pytest.raises(UsageError, match="the version before"):
         DurableSaver("postgresql://nowhere", state_schema=schema, dual_write=wrong)
-    with pytest.raises(UsageError, match="dual_write"):
+    with pytest.raises(UsageError, match="needs state_schema"):
         DurableSaver("postgresql://nowhere", dual_write=wrong)
+    with pytest.raises(UsageError, match="none before it"):
+        DurableSaver("postgresql://nowhere", state_schema=StateSchema(0), dual_write=wrong)

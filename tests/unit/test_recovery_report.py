@@ -13,6 +13,8 @@ from langgraph.types import Interrupt, Send
 from langgraph_durable_state import RecoveryReport
 from langgraph_durable_state.decisions import findings
 from langgraph_durable_state.recovery import Damage, PendingInterrupt, ToolCall
+from langgraph_durable_state.testing import memory_saver
+from tests.cases import at
 
 REPORT = RecoveryReport(
     "t",
@@ -185,3 +187,7 @@ def test_values_that_are_no_messages_are_no_trouble() -> None:
 )
 def test_a_checkpoint_tells_when_it_was_made_or_does_not(ts: object, expected: float) -> None:
     assert findings.made_at({"ts": ts}) == expected
+
+
+def test_what_is_said_of_a_thread_of_which_there_is_nothing() -> None:
+    assert memory_saver().recover(at()).why == "there is nothing: a new thread"
