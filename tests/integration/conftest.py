@@ -18,6 +18,16 @@ from tests.conftest import MakePostgres, MakeValkey
 from tests.integration.outages import Pair
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of what runs in every deploy, under every policy, on every face, the half that has each pair
+    of these once is for all runs; the other half is long."""
+    for item in items:
+        indices = getattr(getattr(item, "callspec", None), "indices", {})
+        if "deploy" in indices and sum(indices[n] for n in ("deploy", "policy_store", "face")) % 2:
+            item.add_marker("long")
+
+
 @pytest.fixture(params=FACES)
 async def face(request: pytest.FixtureRequest) -> Face:
     """One face after the other; the blocking one has threads for all that a test does at once."""
