@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import ormsgpack
 import pydantic
@@ -65,6 +66,27 @@ def keep(made: Any, given: Any) -> None:
 
 def _drop(address: int, _: weakref.ref[Any]) -> None:
     _kept.pop(address, None)
+
+
+def given(made: Any) -> dict[str, Any] | None:
+    """What a pydantic model was made from, by field, with what it was made without; None of what is
+    none."""
+    if not isinstance(made, pydantic.BaseModel) or isinstance(made, pydantic.RootModel):
+        return None
+    own = {name: made.__dict__[name] for name in made.__dict__ if name in made.model_fields_set}
+    beside = _kept.get(id(made))
+    return {**own, **(made.__pydantic_extra__ or {}), **(beside[1] if beside is not None else {})}
+
+
+def taken(kind: type[pydantic.BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as the fields of a model would take them, each that they do."""
+    out = dict(values)
+    for name, field in kind.model_fields.items():
+        if name in out:
+            with suppress(Exception):  # so it is for the class to refuse, or none of pydantic's
+                taking = pydantic.TypeAdapter(cast("Any", field.annotation))
+                out[name] = taking.validate_python(out[name])
+    return out
 
 
 def packed(value: Any) -> bytes | None:

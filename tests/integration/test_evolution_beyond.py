@@ -3,6 +3,7 @@ in which it was stored; and the known failures of other savers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic
@@ -14,6 +15,7 @@ from tests.cases import Store, at
 from tests.integration import evolving
 from tests.integration.evolving import ALLOWED, CHANGES, Change, World, counted, in_a_row, straight
 from tests.integration.situations import (
+    MORE_SITUATIONS,
     SITUATIONS,
     Situation,
     ToldSaver,
@@ -41,7 +43,7 @@ def taken_on(
     store: Store, how: Situation, old: World, change: Change = EVERYTHING
 ) -> tuple[Any, Any, World]:
     """New code's saver and graph for that thread."""
-    new = World(change, ran=old.ran, durability=old.durability)
+    new = World(change, model=old.model, ran=old.ran, durability=old.durability)
     saver = store.open_reader(state_schema=change.schema(), allow=ALLOWED)
     return saver, store.face(how.compiled(new, saver, False)), new
 
@@ -65,12 +67,37 @@ async def test_however_it_was_stored(
     assert counted(new) == ran
 
 
+@dataclass
+class GivenAModel(World):
+    """Its input is an object of the state's class."""
+
+    def given(self) -> Any:
+        return evolving.State(**super().given())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("tier", ["hot", "durable"])
+@pytest.mark.parametrize("bulk", [False, True])
+async def test_an_input_that_waits_as_a_model_is_taken_up(store: Store, bulk: bool) -> None:
+    """The run died before its first step; its class has other fields now."""
+    how = SITUATIONS["died before the first step"]
+    before, after, ran = await reference(how, "everything")
+    old, saver = GivenAModel(model=True), store.open(ToldSaver, allow=ALLOWED)
+    await how.before(store.face(how.compiled(old, saver, False)), saver, old)
+    saver, graph, new = taken_on(store, how, old)
+    if bulk:
+        assert (await store.face(saver).migrate()).migrated == ("t",)
+    assert await looked_at(graph, new, EVERYTHING) == before
+    await how.after(graph, saver, new)
+    assert await looked_at(graph, new, EVERYTHING) == after
+    assert counted(new) == ran
+
+
 @pytest.mark.parametrize("tier", ["hot"])
 @pytest.mark.parametrize("situation", ["finished", "in a subgraph", "in a subgraph after a join"])
 async def test_migrated_where_only_the_end_of_each_run_is_stored(
     store: Store, situation: str
 ) -> None:
-    how = SITUATIONS[situation]
+    how = {**SITUATIONS, **MORE_SITUATIONS}[situation]
     before, after, ran = await reference(how, "everything", "exit")
     old = await left(store, how, "exit")
     saver, graph, new = taken_on(store, how, old)

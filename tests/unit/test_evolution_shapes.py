@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pydantic
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Overwrite, Send
 
@@ -14,6 +16,8 @@ from langgraph_durable_state.decisions.evolution import tasks
 from langgraph_durable_state.decisions.evolution.evolving import evolved, shown, touched
 from langgraph_durable_state.decisions.evolution.snapshot import Snapshot, Write
 from langgraph_durable_state.decisions.evolution.tasks import Task
+from langgraph_durable_state.decisions.reviving import permitting
+from langgraph_durable_state.decisions.serializing import Serializer
 from langgraph_durable_state.evolution import (
     Operation,
     StateSchema,
@@ -343,7 +347,36 @@ def test_what_is_split_into_no_list_is_refused(gives: Any) -> None:
         up(before, split("msgs", ["a", "b"], lambda _: gives))
 
 
-def test_an_input_that_waits_as_an_object_is_refused() -> None:
+class Part(pydantic.BaseModel):
+    n: int
+
+
+class Given(pydantic.BaseModel):
+    """As it is today: `msgs` is called `messages`, and `total` is a text."""
+
+    messages: list[str] = []
+    total: str = ""
+    parts: list[Part] = []
+    more: str = "not given"
+
+
+def test_an_input_that_waits_as_a_model_is_what_it_was_given() -> None:
+    """By the fields that it had then; the values are what today's class makes of them."""
+    stored = {"msgs": ["a"], "total": 3, "parts": [{"n": 1}]}
+    serde = JsonPlusSerializer()
+    ours = Serializer(permitting(None, [Given]))
+    made = pydantic.create_model("Given", __module__=__name__, **dict.fromkeys(stored, (Any, ...)))
+    given = ours.loads(*serde.dumps_typed(made(**stored)))
+    before = snapshot(channel_values={"__start__": given})
+    after = up(before, rename_channel("msgs", "messages"), convert_channel("total", str))
+    assert after.checkpoint["channel_values"] == {
+        "__start__": {"messages": ["a"], "total": "3", "parts": [Part(n=1)]}
+    }
+    kept = up(before, rename_node("x", "y")).checkpoint["channel_values"]
+    assert kept["__start__"] is given
+
+
+def test_an_input_that_waits_as_another_object_is_refused() -> None:
     """Read as today's class it may have lost the field already; a list shows it nevertheless."""
     before = snapshot(channel_values={"other": 1, "__start__": Interrupt("any object")})
     with pytest.raises(EvolutionError, match="as a Interrupt"):

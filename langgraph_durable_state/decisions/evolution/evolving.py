@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import EvolutionError
-from . import settling, tasks
+from . import inputs, settling, tasks
 from .naming import Gone
 from .reusing import current_name, path_up, stored_name, touched, value_up
 from .settling import Settled
@@ -81,7 +81,8 @@ def moved(
     stale = {write.version for write in snapshot.writes} - {to}
     if snapshot.version == to and ns == snapshot.ns and not stale and not interrupts:
         return Moved(snapshot, {})
-    shape = _walked(snapshot, schema, to).shape
+    walked = _walked(snapshot, schema, to).shape
+    shape = inputs.closed(walked, snapshot.checkpoint["channel_values"])
     settled = tuple(_settled(snapshot, schema, to, ns))
     told = [write for each in settled for write in each.all(interrupts or {})]
     metadata = _under(shape.metadata, snapshot.ns, ns)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...errors import EvolutionError
-from . import shaping, waiting
+from . import inputs, shaping, waiting
 from .naming import Gone, Names
 from .shaping import Shape
 from .steps import Stage, StateSchema
@@ -48,6 +48,8 @@ def walk(
     """
     held = tuple(batches)
     stages = schema.stages(from_, to, path)
+    if any(stage.shapes or stage.frees for stage in stages):
+        shape = inputs.opened(shape)
     for stage in stages:
         try:
             shape, kept = shaping.staged(shape, stage)
