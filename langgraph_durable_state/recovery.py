@@ -58,14 +58,15 @@ class PendingInterrupt:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A value that the class of the state does not take: where it is, as in ``orders[0].item``, and
-    what is wrong with it, without the value."""
+    """A value that the class of the state does not take: where it is, as in ``orders[0].item``,
+    which may name keys of the user's, ``""`` for the state as a whole; and what is wrong with it,
+    without the value."""
 
     path: str
     why: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.why}"
+        return f"{self.path or 'the whole'}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import ormsgpack
@@ -32,7 +33,8 @@ Allow = Iterable[type | tuple[str, str]] | Literal[True]
 _METHODS = {("datetime", "datetime", "fromisoformat")}
 """As LangGraph has it: no other method of a class is called."""
 
-_METHOD, _MODEL, _DELTA = 3, 5, 7
+_METHOD, _DELTA = 3, 7
+_BY_FIELD = (2, 5)
 
 _BARRED = "is not among the classes that may be read"
 
@@ -154,11 +156,9 @@ class Reviver:
         except Exception as error:
             return self._miss(parts, f"cannot be found ({type(error).__name__})")
         try:
-            known, unknown = unknown_fields.split(found, parts[2])
-            made = make(found, (*parts[:2], known, *parts[3:]))
-            if unknown or code == _MODEL:  # of which models within are stored as dicts
-                unknown_fields.keep(made, parts[2])
-            return made
+            if code not in _BY_FIELD:
+                return make(found, parts)
+            return unknown_fields.made(partial(_by_field, make, parts), found, parts[2])
         except Exception as error:  # whose text may quote the value
             return self._miss(parts, f"does not take what was stored ({type(error).__name__})")
 
@@ -168,6 +168,12 @@ class Reviver:
     def _miss(self, parts: Sequence[Any], why: str) -> Any:
         self.missed.append(Missed(str(parts[0]), str(parts[1]), why))
         return parts[2]
+
+
+def _by_field(
+    make: Callable[[Any, Sequence[Any]], Any], parts: Sequence[Any], found: Any, given: Any
+) -> Any:
+    return make(found, (*parts[:2], given, *parts[3:]))
 
 
 def _positional(found: Any, parts: Sequence[Any]) -> Any:
@@ -196,7 +202,7 @@ _MAKERS: dict[int, Callable[[Any, Sequence[Any]], Any]] = {
     2: lambda found, parts: found(**parts[2]),
     _METHOD: lambda found, parts: getattr(found, parts[3])(parts[2]),
     4: _pydantic_1,
-    _MODEL: _pydantic_2,
+    5: _pydantic_2,
 }
 """How an object is made, by LangGraph's ext code."""
 

@@ -9,17 +9,54 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, get_type_hints
+from typing import Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
 
 import pydantic
+from typing_extensions import ReadOnly
 
 from ..errors import UsageError
 from ..recovery import Misfit
-from . import safe_classes
+from . import safe_classes, unknown_fields
 from .evolution.tasks import is_users
 
-_OWN_WORDS = frozenset({"value_error", "assertion_error"})
-"""Errors in words of the user's, which may quote the value."""
+_TOLD = frozenset(
+    (
+        "missing",
+        "extra_forbidden",
+        "none_required",
+        "string_type",
+        "string_too_short",
+        "string_too_long",
+        "int_type",
+        "int_from_float",
+        "int_parsing",
+        "float_type",
+        "float_parsing",
+        "bool_type",
+        "bool_parsing",
+        "bytes_type",
+        "list_type",
+        "dict_type",
+        "tuple_type",
+        "set_type",
+        "model_type",
+        "dataclass_type",
+        "too_short",
+        "too_long",
+        "greater_than",
+        "greater_than_equal",
+        "less_than",
+        "less_than_equal",
+        "multiple_of",
+        "literal_error",
+        "is_instance_of",
+    )
+)
+"""pydantic's errors whose text holds nothing of the value. Any other may quote it."""
+
+_UNASKED = frozenset({"missing", "extra_forbidden"})
+"""Errors that say nothing of a state as a whole: a graph holds more than a node is given, and less
+before it has begun."""
 
 _ANY = pydantic.ConfigDict(arbitrary_types_allowed=True)
 
@@ -46,11 +83,11 @@ class Suit:
             self._whole = pydantic.TypeAdapter(schema).validate_python
             return
         try:
-            hints = get_type_hints(schema)
+            hints = get_type_hints(schema, include_extras=True)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise UsageError(f"state={state!r}: its fields have no types ({reason})") from error
-        found = {name: _check_of(hint) for name, hint in hints.items()}
+        found = {name: _check_of(_bare(hint)) for name, hint in hints.items()}
         self._fields = {name: check for name, check in found.items() if check is not None}
 
     def misfits(self, checkpoint: Mapping[str, Any]) -> tuple[Misfit, ...]:
@@ -60,12 +97,10 @@ class Suit:
         values = {name: _plain(value) for name, value in found if is_users(name)}
         out: dict[str, Misfit] = {}
         for path, error in self._errors(values):
-            if path or error["loc"]:
-                where = _joined(path, error["loc"])
-                absent = error["type"] == "missing" and where in checkpoint["channel_versions"]
-                why = "it is refused" if error["type"] in _OWN_WORDS else error["msg"]
-                if not absent:
-                    out.setdefault(where, Misfit(where, why))
+            where, why = _joined(path, error["loc"]), error["msg"]
+            if "." not in where and "[" not in where and error["type"] in _UNASKED:
+                continue
+            out.setdefault(where, Misfit(where, why if error["type"] in _TOLD else "it is refused"))
         return tuple(out.values())
 
     def _errors(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -75,7 +110,7 @@ class Suit:
             if name in values:
                 yield from _tried(name, check, values[name])
         for name, value in values.items():
-            yield from _within(name, value, set())
+            yield from _within(name, value, frozenset())
 
 
 def class_of(state: Any) -> type:
@@ -100,37 +135,25 @@ def _check_of(hint: Any) -> Check | None:
     return None
 
 
-def _within(path: str, value: Any, around: set[int]) -> Iterator[tuple[str, Any]]:
-    """What is wrong with the models in a value. One that is given as an object is not looked into
-    by the class of the state."""
+def _bare(hint: Any) -> Any:
+    """A field's type without what says whether it has to be there."""
+    while get_origin(hint) in (Required, NotRequired, ReadOnly):
+        hint = get_args(hint)[0]
+    return hint
+
+
+def _within(path: str, value: Any, around: frozenset[int]) -> Iterator[tuple[str, Any]]:
+    """What is wrong with the models in a value, of those that are nothing but their fields. One
+    that is given as an object is not looked into by the class of the state."""
     if id(value) in around:
         return
-    around = around | {id(value)}
     if isinstance(value, pydantic.BaseModel):
-        kind = type(value)
-        if (kind.__module__, kind.__name__) not in safe_classes.SAFE:
-            given = {**value.__dict__, **(value.__pydantic_extra__ or {})}
-            yield from _tried(path, _by_name(kind), given)
+        names = unknown_fields.fields_of(cast("type", type(value)))
+        if names is not None:
+            given = {name: each for name, each in value.__dict__.items() if name in names}
+            yield from _tried(path, type(value).__pydantic_validator__.validate_python, given)
     for part, inner in _parts(value):
-        yield from _within(_joined(path, (part,)), inner, around)
-
-
-def _by_name(kind: type[pydantic.BaseModel]) -> Check:
-    """Checks what an object has by its fields' names, whatever it is called outside."""
-
-    def check(given: Any) -> Any:
-        if issubclass(kind, pydantic.RootModel):
-            return kind.__pydantic_validator__.validate_python(given["root"])
-        outside = {name: _outside(name, each) for name, each in kind.model_fields.items()}
-        named = {outside.get(name, name): value for name, value in given.items()}
-        return kind.__pydantic_validator__.validate_python(named)
-
-    return check
-
-
-def _outside(name: str, field: Any) -> str:
-    alias = field.validation_alias or field.alias
-    return alias if isinstance(alias, str) else name
+        yield from _within(_joined(path, (part,)), inner, around | {id(value)})
 
 
 def _tried(path: str, check: Check, value: Any) -> Iterable[tuple[str, Any]]:
@@ -139,8 +162,8 @@ def _tried(path: str, check: Check, value: Any) -> Iterable[tuple[str, Any]]:
     except pydantic.ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         return [(path, each) for each in found]
-    except Exception as error:  # a validator of the user's
-        return [(path, {"type": "value_error", "loc": (), "msg": type(error).__name__})]
+    except Exception:  # whatever a validator does with what it was not made for
+        pass
     return ()
 
 

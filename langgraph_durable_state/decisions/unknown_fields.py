@@ -1,15 +1,17 @@
-"""Fields of stored objects that their class does not have: those of a newer class, where older code
-is at work beside newer, or of an older one. The object is made without them; they are kept beside
-it for as long as it lives, and stored with it again.
+"""Fields of stored objects that their class does not have: those of a newer class, where older
+code is at work beside newer, or of an older one. They are kept beside the object for as long as it
+lives, and stored with it again.
 
-An object that was copied or changed into another one is that one: it has them no more.
+Only of classes that are nothing but their fields: what validators, aliases or a constructor of the
+user's make of what is stored, they alone know. An object that was copied or changed into another
+one is that one: it has the fields no more.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -20,8 +22,8 @@ from langgraph.checkpoint.serde import jsonplus
 
 from . import safe_classes
 
-_KEYWORDS, _MODEL, _DELTA = 2, 5, 7
-"""LangGraph's codes of what is made from keywords, of pydantic models, of snapshots."""
+_POSITIONS, _KEYWORDS, _MODEL, _DELTA = 1, 2, 5, 7
+"""LangGraph's codes of what is made from positions and from keywords, of models, of snapshots."""
 
 _VALIDATES = "model_validate_json"
 
@@ -29,53 +31,33 @@ _kept: dict[int, tuple[weakref.ref[Any], Mapping[str, Any]]] = {}
 """By the object's address, which is its own while it lives."""
 
 
-def split(found: Any, given: Any) -> tuple[Any, Mapping[str, Any]]:
-    """What is stored of an object of class `found`, and which of it the class has no field for."""
-    names = _names(found) if isinstance(found, type) and isinstance(given, dict) else None
-    if names is None or names.issuperset(given):
-        return given, {}
-    unknown = {name: value for name, value in given.items() if name not in names}
-    return {name: value for name, value in given.items() if name in names}, unknown
-
-
-def keep(made: Any, given: Any) -> None:
-    """Keeps what an object and the models within it were made without.
-
-    Args:
-        made: the object.
-        given: all that is stored of it.
+def made(make: Callable[[Any, Any], Any], found: Any, given: Any) -> Any:
+    """An object of class `found` by `make`, from what is stored of it.
 
     Raises:
-        TypeError: if nothing can be kept beside it: a dataclass with slots, for one.
+        Exception: what the class raises; what it knows nothing of is no reason to.
     """
-    if _is_record(made) and isinstance(given, dict):
-        _, unknown = split(type(made), given)
-        if unknown:
-            _kept[id(made)] = weakref.ref(made, partial(_drop, id(made))), unknown
-        for name, value in _parts(made):
-            if name in given:
-                keep(value, given[name])
-    elif isinstance(made, (list, tuple)) and isinstance(given, (list, tuple)):
-        if len(made) == len(given):
-            for value, stored in zip(made, given, strict=True):
-                keep(value, stored)
-    elif isinstance(made, dict) and isinstance(given, dict):
-        for key, value in made.items():
-            keep(value, given.get(key))
+    names = fields_of(found) if isinstance(found, type) and isinstance(given, dict) else None
+    if names is None or names.issuperset(given):
+        return make(found, given)
+    value = make(found, {name: each for name, each in given.items() if name in names})
+    unknown = {name: each for name, each in given.items() if name not in names}
+    _kept[id(value)] = weakref.ref(value, partial(_drop, id(value))), unknown
+    return value
 
 
 def _drop(address: int, _: weakref.ref[Any]) -> None:
     _kept.pop(address, None)
 
 
-def given(made: Any) -> dict[str, Any] | None:
-    """What a pydantic model was made from, by field, with what it was made without; None of what is
-    none."""
-    if not isinstance(made, pydantic.BaseModel) or isinstance(made, pydantic.RootModel):
+def given(value: Any) -> dict[str, Any] | None:
+    """What a pydantic model was made from, by field, with what its class has no field for; None if
+    that cannot be told."""
+    names = fields_of(cast("type", type(value)))
+    if names is None or not isinstance(value, pydantic.BaseModel):
         return None
-    own = {name: made.__dict__[name] for name in made.__dict__ if name in made.model_fields_set}
-    beside = _kept.get(id(made))
-    return {**own, **(made.__pydantic_extra__ or {}), **(beside[1] if beside is not None else {})}
+    own = {name: each for name, each in value.__dict__.items() if name in value.model_fields_set}
+    return {**own, **_beside(value)}
 
 
 def taken(kind: type[pydantic.BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,70 +71,113 @@ def taken(kind: type[pydantic.BaseModel], values: Mapping[str, Any]) -> dict[str
     return out
 
 
+def _beside(value: Any) -> Mapping[str, Any]:
+    found = _kept.get(id(value))
+    return {} if found is None else found[1]
+
+
+# -- storing it again ------------------------------------------------------------------------
+
+
 def packed(value: Any) -> bytes | None:
     """What LangGraph's serializer makes of a value, with what is kept beside the objects in it;
-    None if nothing is kept beside any object now."""
+    None if nothing is."""
     if not _kept:
         return None
-    return ormsgpack.packb(value, default=_default, option=jsonplus._option)
+    packer = _Packer()
+    try:
+        data = packer.packed(value)
+    except Exception:  # it is for the serializer to refuse, or to store in its own way
+        return None
+    return data if packer.met else None
 
 
-def _default(value: Any) -> Any:
-    if isinstance(value, pydantic.BaseModel):
-        whole = _with_kept(value, value.model_dump())
-        return _packed(_MODEL, value, whole, _VALIDATES)
-    if safe_classes.SNAPSHOT is not None and isinstance(value, safe_classes.SNAPSHOT):
-        return ormsgpack.Ext(_DELTA, packed(value.value) or b"")
-    if _is_record(value) and not hasattr(value, "model_dump"):
-        return _packed(_KEYWORDS, value, _with_kept(value, dict(_parts(value))))
-    return jsonplus._msgpack_default(value)
+class _Packer:
+    """Packs as LangGraph's serializer; `met` tells whether anything was kept beside an object."""
+
+    def __init__(self) -> None:
+        self.met = False
+
+    def packed(self, value: Any) -> bytes:
+        return ormsgpack.packb(value, default=self._default, option=jsonplus._option)
+
+    def _default(self, value: Any) -> Any:
+        kind, beside = type(value), _beside(value)
+        self.met |= bool(beside)
+        if beside and isinstance(value, pydantic.BaseModel):
+            return self._ext(_MODEL, kind, {**beside, **value.model_dump()}, _VALIDATES)
+        if fields_of(cast("type", kind)) is not None and not isinstance(value, pydantic.BaseModel):
+            own = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+            return self._ext(_KEYWORDS, kind, {**beside, **own})
+        if kind is safe_classes.Send:
+            return self._ext(_POSITIONS, kind, _send(value))
+        if safe_classes.SNAPSHOT is not None and kind is safe_classes.SNAPSHOT:
+            return ormsgpack.Ext(_DELTA, self.packed(value.value))
+        return jsonplus._msgpack_default(value)
+
+    def _ext(self, code: int, kind: type, *parts: Any) -> ormsgpack.Ext:
+        return ormsgpack.Ext(code, self.packed((kind.__module__, kind.__name__, *parts)))
 
 
-def _packed(code: int, value: Any, whole: Any, *more: str) -> ormsgpack.Ext:
-    kind = type(value)
-    parts = (kind.__module__, kind.__name__, whole, *more)
-    return ormsgpack.Ext(code, ormsgpack.packb(parts, default=_default, option=jsonplus._option))
+def _send(value: Any) -> tuple[Any, ...]:
+    timeout = getattr(value, "timeout", None)
+    return (value.node, value.arg) if timeout is None else (value.node, value.arg, timeout)
 
 
-def _with_kept(value: Any, dumped: Any) -> Any:
-    """What is dumped of a value, with what is kept beside the objects in it."""
-    if _is_record(value) and isinstance(dumped, dict):
-        for name, part in _parts(value):
-            if name in dumped:
-                dumped[name] = _with_kept(part, dumped[name])
-        beside = _kept.get(id(value))
-        return dumped if beside is None else {**beside[1], **dumped}
-    if isinstance(value, (list, tuple)) and isinstance(dumped, (list, tuple)):
-        return type(dumped)(map(_with_kept, value, dumped))
-    if isinstance(value, dict) and isinstance(dumped, dict):
-        return {key: _with_kept(value.get(key), part) for key, part in dumped.items()}
-    return dumped
-
-
-def _is_record(value: Any) -> bool:
-    return _names(value.__class__) is not None
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of a model or dataclass, as LangGraph's serializer stores them."""
-    if isinstance(value, pydantic.BaseModel):
-        yield from value.__dict__.items()
-    else:
-        yield from ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))
+# -- which classes ---------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)
-def _names(found: type) -> frozenset[str] | None:
-    """The names that a class has fields for; None if it takes any, or is none of the user's."""
-    if (found.__module__, found.__name__) in safe_classes.SAFE:
+def fields_of(kind: type) -> frozenset[str] | None:
+    """The names of a class's fields, if it is nothing but these: an object of it is what it is
+    given for them. None if it is more, takes others, or is none of the user's."""
+    makes: Any = kind.__new__
+    if (kind.__module__, kind.__name__) in safe_classes.SAFE or makes is not object.__new__:
         return None
-    if issubclass(found, pydantic.BaseModel):
-        if found.model_config.get("extra") == "allow":
-            return None
-        fields = found.model_fields.values()
-        aliases = (alias for each in fields for alias in (each.alias, each.validation_alias))
-        texts = {alias for alias in aliases if isinstance(alias, str)}
-        return frozenset({*found.model_fields, *found.model_computed_fields, *texts})
-    if dataclasses.is_dataclass(found):
-        return frozenset(each.name for each in dataclasses.fields(found))
+    if issubclass(kind, pydantic.BaseModel):
+        return frozenset(kind.model_fields) if _is_plain_model(kind) else None
+    if dataclasses.is_dataclass(kind) and _is_plain_dataclass(kind):
+        return frozenset(each.name for each in dataclasses.fields(kind))
     return None
+
+
+def _is_plain_model(kind: type[pydantic.BaseModel]) -> bool:
+    decorators = kind.__pydantic_decorators__
+    decorated = any(getattr(decorators, each.name) for each in dataclasses.fields(decorators))
+    config = {key: value for key, value in kind.model_config.items() if key not in _HARMLESS}
+    return (
+        type(kind) is type(pydantic.BaseModel)
+        and not issubclass(kind, pydantic.RootModel)
+        and kind.__init__ is pydantic.BaseModel.__init__
+        and not decorated
+        and config.pop("extra", "ignore") in ("ignore", "forbid", None)
+        and not config
+        and all(map(_is_plain_field, kind.model_fields.values()))
+    )
+
+
+_HARMLESS = frozenset({"arbitrary_types_allowed", "frozen", "title", "validate_assignment"})
+"""Of a model's configuration, what changes nothing of what is stored and taken."""
+
+
+def _is_plain_field(field: Any) -> bool:
+    aliases = (field.alias, field.validation_alias, field.serialization_alias)
+    shaped = any(hasattr(each, "__get_pydantic_core_schema__") for each in field.metadata)
+    return aliases == (None, None, None) and not field.exclude and not shaped
+
+
+def _annotations(kind: type) -> list[Any]:
+    found = (vars(base).get("__annotations__", {}) for base in kind.__mro__)
+    return [each for annotations in found for each in annotations.values()]
+
+
+def _is_plain_dataclass(kind: type) -> bool:
+    by_itself = all(each.init for each in dataclasses.fields(kind))
+    other_ways = ("model_dump", "get_secret_value", "dict", "_asdict", "__post_init__")
+    return (
+        type(kind) is type
+        and by_itself
+        and kind.__dataclass_params__.init  # type: ignore[attr-defined]
+        and not any(hasattr(kind, name) for name in (*other_ways, "__pydantic_validator__"))
+        and not any("InitVar" in str(each) for each in _annotations(kind))
+    )

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Annotated, Any
+import uuid
+from typing import Annotated, Any, NotRequired, Required
 
 import pydantic
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage
-from langgraph.graph import START, StateGraph
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.managed import RemainingSteps
 from typing_extensions import TypedDict
 
 from langgraph_durable_state import UsageError
@@ -33,7 +41,7 @@ class Thing:
 
 @dataclasses.dataclass
 class Parcel:
-    order: Order
+    item: Item
 
 
 class Model(pydantic.BaseModel):
@@ -42,8 +50,20 @@ class Model(pydantic.BaseModel):
     messages: Annotated[list[AnyMessage], add_messages] = []
 
 
+class Ordered(pydantic.BaseModel):
+    low: int
+    high: int
+
+    @pydantic.model_validator(mode="after")
+    def check(self) -> Ordered:
+        if self.low > self.high:
+            raise ValueError(f"{self.low} and {self.high}")
+        return self
+
+
 class Typed(TypedDict):
-    name: str
+    name: Required[str]
+    count: NotRequired[Annotated[int, pydantic.Field(gt=0)]]
     orders: Annotated[list[Order], operator.add]
     thing: Thing
 
@@ -77,7 +97,7 @@ def test_what_suits(state: Any) -> None:
     if state is Typed:
         values["thing"] = Thing()
     if state is Plain:
-        values = {"name": "n", "parcel": Parcel(FINE)}
+        values = {"name": "n", "parcel": Parcel(Item(sku="a"))}
     assert found(state, values) == []
 
 
@@ -85,7 +105,9 @@ def test_what_suits(state: Any) -> None:
     ("state", "values", "paths"),
     [
         (Model, {"name": 1}, ["name"]),
-        (Model, {}, ["name"]),
+        (Model, {}, []),  # a run that has not begun
+        (Ordered, {"low": 3, "high": 1}, [""]),
+        (Typed, {"name": "n", "count": 0}, ["count"]),
         (Model, {"name": "n", "orders": ["text", FINE, 3]}, ["orders[0]", "orders[2]"]),
         (
             Model,
@@ -94,7 +116,7 @@ def test_what_suits(state: Any) -> None:
         ),
         (Typed, {"name": 1, "orders": "many", "thing": 3}, ["name", "orders", "thing"]),
         (Typed, {}, []),
-        (Plain, {"parcel": Parcel(Order.model_construct(items=3))}, ["parcel.order.items"]),
+        (Plain, {"parcel": Parcel(BAD)}, ["parcel.item.sku", "parcel.item.n"]),
         (Model, {"name": "n", "extra": [{"deep": BAD}]}, ["extra[0].deep.sku", "extra[0].deep.n"]),
     ],
 )
@@ -102,9 +124,38 @@ def test_what_does_not(state: Any, values: dict[str, Any], paths: list[str]) -> 
     assert found(state, values) == paths
 
 
-def test_a_channel_whose_value_is_elsewhere_is_not_missed() -> None:
-    """A DeltaChannel's; one that was never written is."""
-    assert found(Model, {}, "name") == []
+@pytest.mark.parametrize("state", [MessagesState, Model])
+def test_every_kind_of_message_suits(state: Any) -> None:
+    messages = [
+        HumanMessage("a"),
+        AIMessage("b"),
+        SystemMessage("c"),
+        ToolMessage("d", tool_call_id="1"),
+    ]
+    assert found(state, {"name": "n", "messages": messages}) == []
+
+
+class Left(pydantic.BaseModel):
+    """What LangGraph puts in is no channel; a key that only some nodes know is one."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+    name: str
+    left: RemainingSteps
+
+
+def test_what_a_graph_adds_and_leaves_out_suits() -> None:
+    assert found(graph(Left), {"name": "n", "private": 1}) == []
+
+
+class Elsewise(pydantic.BaseModel):
+    """Stored by its fields, read by other names."""
+
+    name: str = pydantic.Field(validation_alias=pydantic.AliasChoices("called", "named"))
+
+
+def test_a_model_with_ways_of_its_own_is_not_judged() -> None:
+    values = {"name": "n", "extra": Elsewise(called="x")}
+    assert found(Model, values) == []
 
 
 def test_nothing_of_the_value_is_told() -> None:
@@ -121,6 +172,12 @@ def test_nothing_of_the_value_is_told() -> None:
     assert str(misfit) == "name: it is refused"
     (misfit,) = Suit(Model).misfits({"channel_values": {"name": 4711}, "channel_versions": {}})
     assert "4711" not in str(misfit)
+    (misfit,) = Suit(Dated).misfits({"channel_values": {"at": "sesame"}, "channel_versions": {}})
+    assert str(misfit) == "at: it is refused"
+
+
+class Dated(TypedDict):
+    at: uuid.UUID
 
 
 @pytest.mark.parametrize("state", [3, "Model", lambda: None])

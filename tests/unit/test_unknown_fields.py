@@ -9,6 +9,9 @@ from typing import Any
 
 import pydantic
 import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Send
 
 from langgraph_durable_state import EvolutionError
 from langgraph_durable_state.decisions import unknown_fields
@@ -48,7 +51,7 @@ class Code:
 
     def _serializer(self) -> Serializer:
         self._monkeypatch.setattr(HERE, "Person", self.person, raising=False)
-        return Serializer(permitting(None, [(__name__, "Person"), (__name__, "Box")]))
+        return Serializer(permitting(None, [(__name__, "Person"), (__name__, "Crate")]))
 
     def read(self, data: bytes) -> Any:
         return self._serializer().loads("msgpack", data)
@@ -106,26 +109,130 @@ def test_it_is_kept_as_long_as_its_object(codes: tuple[Code, Code]) -> None:
     assert len(unknown_fields._kept) == before
 
 
-def test_in_models_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which are stored in one piece; each keeps its own, wherever it is then."""
-    old, new = Code(OLD, monkeypatch), Code(NEW, monkeypatch)
+@dataclasses.dataclass
+class Crate:
+    """An object that holds others."""
 
-    def box(code: Code) -> Any:
-        made = pydantic.create_model("Box", one=(code.person, ...), more=(list[code.person], ...))
-        made.__module__ = __name__
-        monkeypatch.setattr(HERE, "Box", made, raising=False)
-        return made
+    inside: Any
 
-    given = [new.person(name=name, email=f"{name}@x") for name in "abc"]
-    stored = new.stored(box(new)(one=given[0], more=given[1:]))
-    box(old)
-    seen = old.read(stored)
-    seen.one, seen.more = seen.more[1], [old.person(name="d"), seen.one]
-    again = old.stored(seen)
-    box(new)
-    found = new.read(again)
-    assert found.one == new.person(name="c", email="c@x")
-    assert found.more == [new.person(name="d"), new.person(name="a", email="a@x")]
+
+def test_in_what_holds_it(codes: tuple[Code, Code]) -> None:
+    old, new = codes
+    one = new.person(name="a", email="a@x")
+    for value in ({"k": [one]}, Crate([one]), Send("work", {"of": one})):
+        assert new.read(old.stored(old.read(new.stored(value)))) == value
+
+
+# -- classes that make something of their own of what is stored --------------------------------
+
+
+def renamed(now: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What this class makes of an object that was stored with `fullname`."""
+    before = Code({"fullname": "?"}, monkeypatch)
+    stored = before.stored(before.person(fullname="ada"))
+    now.__module__, now.__name__ = __name__, "Person"
+    monkeypatch.setattr(HERE, "Person", now)
+    return Serializer(permitting(None, [(__name__, "Person")])).loads("msgpack", stored)
+
+
+class Choosing(pydantic.BaseModel):
+    name: str = pydantic.Field("?", validation_alias=pydantic.AliasChoices("name", "fullname"))
+
+
+class Mending(pydantic.BaseModel):
+    name: str = "?"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def mend(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return {"name": given.get("fullname", given.get("name", "?"))}
+
+
+def test_a_class_that_reads_an_old_name_is_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = len(unknown_fields._kept)
+    for now in (Choosing, Mending):
+        assert renamed(now, monkeypatch).name == "ada"
+    assert len(unknown_fields._kept) == before
+
+
+@dataclasses.dataclass(init=False)
+class Constructed:
+    name: str
+
+    def __init__(self, name: str = "?", fullname: str | None = None) -> None:
+        self.name = fullname or name
+
+
+@dataclasses.dataclass
+class Initialised:
+    fullname: dataclasses.InitVar[str]
+    name: str = "?"
+
+    def __post_init__(self, fullname: str) -> None:
+        self.name = fullname
+
+
+@pytest.mark.parametrize("now", [Constructed, Initialised])
+def test_a_constructor_that_takes_an_old_name_is_given_it(
+    now: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Code({"fullname": "?"}, monkeypatch, "dataclass")
+    stored = before.stored(before.person(fullname="ada"))
+    now.__name__ = "Person"
+    monkeypatch.setattr(HERE, "Person", now)
+    serializer = Serializer(permitting(None, [(__name__, "Person")]))
+    assert serializer.loads("msgpack", stored).name == "ada"
+
+
+class Tags(pydantic.RootModel[dict[str, int]]):
+    pass
+
+
+_known: dict[str, Any] = {}
+
+
+class Currency(pydantic.BaseModel):
+    code: str
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def one_of_each(cls, given: Any, handler: Any) -> Any:
+        made = handler(given)
+        return _known.setdefault(made.code, made)
+
+
+def test_nothing_is_kept_beside_what_others_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    serializer = Serializer(permitting(None, [Currency, Tags]))
+    wider = pydantic.create_model("Currency", __module__=__name__, code=(str, ...), note=(str, ""))
+    with monkeypatch.context() as newer:
+        newer.setattr(HERE, "Currency", wider)
+        stored = serializer.dumps(wider(code="EUR", note="of one tenant"), "a test")
+    mine = serializer.loads(stored.tag, stored.data)
+    assert b"tenant" not in serializer.dumps(mine, "a test").data
+    tags = serializer.loads("msgpack", serializer.dumps(Tags({"a": 1}), "a test").data)
+    assert tags == Tags({"a": 1})
+
+
+class Odd:
+    """Only pickle takes it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Odd)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_other_values_are_stored_as_ever(codes: tuple[Code, Code]) -> None:
+    """While something is kept beside some object of another thread's."""
+    old, new = codes
+    kept = old.read(new.stored(new.person(email="a@x")))
+    serializer = Serializer(JsonPlusSerializer(pickle_fallback=True))
+    assert serializer.dumps([Odd()], "a test").tag == "pickle"
+    for value in ([1, {"a": Crate(None)}], Send("n", 1), HumanMessage("hi")):
+        tag, data = JsonPlusSerializer().dumps_typed([value, {1, 2}])
+        ours = Serializer(permitting(None, [Crate])).dumps([value, {1, 2}], "a test")
+        assert (ours.tag, ours.data) == (tag, data)
+    assert kept.name == "?"
 
 
 @dataclasses.dataclass(slots=True)
