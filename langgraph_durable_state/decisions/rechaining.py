@@ -7,22 +7,24 @@ theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from ..words import Digest, Place, RecordRow, Thread, WriteRow
-from . import codec, heads
+from . import codec, edges, heads
 from .codec import Batch, Blobs, Record
 from .digest import Seal
 
 
 @dataclass
 class Rechained:
-    """The new digests so far, which are made under `seal`, by the old ones."""
+    """The new digests so far, which are made under `seal`, by the old ones; `copied` are the
+    namespaces and ids of all checkpoints that are."""
 
     target: Thread
     blobs: Blobs
     seal: Seal
+    copied: Collection[tuple[str, str]]
     records: dict[Digest, Digest] = field(default_factory=dict)
     writes: dict[Digest, Digest] = field(default_factory=dict)
 
@@ -41,10 +43,19 @@ class Rechained:
             parent_digest=self.records.get(record.parent_digest, record.parent_digest),
             consumed=None if consumed is None else self._renamed(consumed),
             seal=self.seal,
+            edged=bool(self.seal.id),
         )
         digest = made.digest()
         self.records[row.digest] = digest
-        return replace(row, digest=digest, record=codec.pack_record(made, self.blobs, digest))
+        packed = codec.pack_record(made, self.blobs, digest)
+        return replace(row, digest=digest, record=packed, edge=self._edge(row, record, digest))
+
+    def _edge(self, row: RecordRow, record: Record, digest: Digest) -> bytes:
+        """What says that a row's parent was left behind, or was missing for a reason."""
+        left = (row.ns, row.parent) not in self.copied
+        if not left or (row.orphan and not edges.is_told(record, row)):
+            return b""
+        return edges.edge(self.seal, Place(self.target, row.ns), row.id, digest, row.parent)
 
     def signed(self, row: RecordRow, record: Record) -> bytes:
         """What signs a row of the target as a head; `record` is what it was made from."""

@@ -128,7 +128,7 @@ def _heads(rows: Rows) -> dict[str, RawHead]:
 def _record(stored: Checkpoint) -> RawRecord:
     row = stored.row
     packed = keys.packed(row.numbers)
-    columns = (row.digest, row.record, packed, stored.meta, stored.size, row.refused)
+    columns = (row.digest, row.record, packed, stored.meta, stored.size, row.refused, stored.edge)
     return RawRecord(row.ns, row.id, row.parent, row.seq, *columns)
 
 
@@ -183,7 +183,8 @@ def _mended_record(rows: Rows, right: RawRecord, found: object) -> bool:
     named = {(c.row.ns, c.row.parent) for c in rows.checkpoints.values()}
     if found is None and at not in named and (head is None or head.id != right.id):
         return False
-    rows.checkpoints[at] = Checkpoint(record_row(right), right.size, right.meta)
+    edge = stored.edge if stored else b""
+    rows.checkpoints[at] = Checkpoint(record_row(right), right.size, right.meta, edge)
     return True
 
 
