@@ -296,7 +296,8 @@ class Durable(LeaseTable, EventTable, KeyTable, Scrub, Protocol):
         seals: Sequence[bytes] = (),
     ) -> None:
         """Copies chunks, and stores re-digested rows and writes (with their namespaces); `heads`
-        (namespace, id), given last, make the copy visible, and `seals`, if any, sign them."""
+        (namespace, id), given last, make the copy visible, and `seals`, if any, sign them. A row
+        keeps its edge if its parent is not in the copy by then."""
 
     async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
         """Replaces all checkpoints of a thread, and what is given of its writes, with new chunks,

@@ -7,7 +7,7 @@ theirs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..words import Digest, Place, RecordRow, Thread, WriteRow
@@ -18,13 +18,11 @@ from .digest import Seal
 
 @dataclass
 class Rechained:
-    """The new digests so far, which are made under `seal`, by the old ones; `copied` are the
-    namespaces and ids of all checkpoints that are."""
+    """The new digests so far, which are made under `seal`, by the old ones."""
 
     target: Thread
     blobs: Blobs
     seal: Seal
-    copied: Collection[tuple[str, str]]
     records: dict[Digest, Digest] = field(default_factory=dict)
     writes: dict[Digest, Digest] = field(default_factory=dict)
 
@@ -35,7 +33,8 @@ class Rechained:
         return made
 
     def record(self, row: RecordRow, record: Record) -> RecordRow:
-        """A verified record as a row of the target; its parent, if copied, came before."""
+        """A verified record as a row of the target; its parent, if copied, came before. Its edge is
+        for where that is not copied, or is removed meanwhile."""
         consumed = record.consumed
         made = replace(
             record,
@@ -51,9 +50,7 @@ class Rechained:
         return replace(row, digest=digest, record=packed, edge=self._edge(row, record, digest))
 
     def _edge(self, row: RecordRow, record: Record, digest: Digest) -> bytes:
-        """What says that a row's parent was left behind, or was missing for a reason."""
-        left = (row.ns, row.parent) not in self.copied
-        if not left or (row.orphan and not edges.is_told(record, row)):
+        if row.orphan and not edges.is_told(record, row):
             return b""
         return edges.edge(self.seal, Place(self.target, row.ns), row.id, digest, row.parent)
 

@@ -519,11 +519,14 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
             new.copying = not new.heads
             numbers = _numbers([*rows, *(w for _, w in writes)])
             new.add_chunks(old.chunks[no] for no in sorted(numbers & old.chunks.keys()))
-            for row in rows:
-                of = old.checkpoints.get((row.ns, row.id))
-                if of is not None:
-                    made = replace(of, row=_bared(row), edge=row.edge)
-                    new.checkpoints.setdefault((row.ns, row.id), made)
+            found = [r for r in rows if (r.ns, r.id) in old.checkpoints.keys() - new.checkpoints]
+            for row in found:
+                of = old.checkpoints[row.ns, row.id]
+                new.checkpoints[row.ns, row.id] = replace(of, row=_bared(row))
+            for row in found:
+                if not new.has_parent(row):
+                    of = new.checkpoints[row.ns, row.id]
+                    new.checkpoints[row.ns, row.id] = replace(of, edge=row.edge)
             for ns, write in writes:
                 new.writes.setdefault((ns, write.id, write.task, write.slot), write)
             if heads and new.thread is None:

@@ -79,7 +79,7 @@ class MemoryScrub:
         await self._world.step("look")
         rows = self._rows(key)
         return Sight(
-            _entry(rows.thread),
+            None if rows.copying else _entry(rows.thread),
             {ns: h for ns, h in _heads(rows).items() if namespaces is None or ns in namespaces},
             {at: _record(rows.checkpoints[at]) for at in ids if at in rows.checkpoints},
             tuple(raw_write(at[0], w) for at, w in sorted(rows.writes.items()) if at[:2] in ids),

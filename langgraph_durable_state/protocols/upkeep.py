@@ -298,8 +298,7 @@ class Upkeep:
         heads = await self._durable.heads(source)
         only = set(await self._needed(serializer, source, heads)) if latest_only else None
         pages = await self._pages(source, only)
-        copied = {(row.ns, row.id) for page in pages for _, row in page.rows}
-        made = Rechained(target, self._blobs, seal, copied)
+        made = Rechained(target, self._blobs, seal)
         writes = [self._copied_writes(source, page, made) for page in pages]
         seals: dict[tuple[str, str], bytes] = {}
         for page, rows in zip(reversed(pages), reversed(writes), strict=True):

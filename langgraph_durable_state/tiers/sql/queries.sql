@@ -516,15 +516,21 @@ SELECT $2::uuid, no, digest, data FROM {schema}.chunk
  WHERE tk = $1::uuid AND no = ANY ($3::bigint[])
 ON CONFLICT DO NOTHING;
 
--- copy_rows: Stores the checkpoints of a copied thread.
+-- copy_rows: Stores the checkpoints of a copied thread; with an edge those whose parents it has not.
+WITH made AS MATERIALIZED (
+  SELECT n.*, c.size, c.meta
+    FROM unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[],
+                $9::bytea[], $10::boolean[], $11::bytea[])
+      AS n (ns, id, seq, parent, digest, record, chunks, refused, edge)
+    JOIN {schema}.checkpoint c ON c.tk = $1::uuid AND c.ns = n.ns AND c.id = n.id
+)
 INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, chunks, size, refused, meta,
                                 edge)
-SELECT $2::uuid, n.ns, n.id, n.seq, n.parent, n.digest, n.record, n.chunks, c.size, n.refused, c.meta,
-       n.edge
-  FROM unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[],
-              $9::bytea[], $10::boolean[], $11::bytea[])
-    AS n (ns, id, seq, parent, digest, record, chunks, refused, edge)
-  JOIN {schema}.checkpoint c ON c.tk = $1::uuid AND c.ns = n.ns AND c.id = n.id
+SELECT $2::uuid, n.ns, n.id, n.seq, n.parent, n.digest, n.record, n.chunks, n.size, n.refused, n.meta,
+       CASE WHEN NOT EXISTS (SELECT FROM made p WHERE (p.ns, p.id) = (n.ns, n.parent))
+             AND NOT EXISTS (SELECT FROM {schema}.checkpoint p
+                              WHERE (p.tk, p.ns, p.id) = ($2, n.ns, n.parent)) THEN n.edge END
+  FROM made n
 ON CONFLICT DO NOTHING;
 
 -- copy_writes: Stores the pending writes of a copied thread.
