@@ -58,6 +58,9 @@ class OnBlockingFace(BaseCheckpointSaver[str]):
     async def arekey(self, *args: Any, **options: Any) -> Any:
         return self.saver.rekey(*args, **options)
 
+    async def amigrate(self, *args: Any, **options: Any) -> Any:
+        return self.saver.migrate(*args, **options)
+
     async def aflush(self) -> None:
         self.saver.flush()
 

@@ -10,6 +10,8 @@ import pytest
 
 from langgraph_durable_state import ConflictError, CorruptionError, HeadMovedError
 from langgraph_durable_state.decisions import keys
+from langgraph_durable_state.decisions.evolution.operations import rename_channel
+from langgraph_durable_state.decisions.evolution.steps import StateSchema
 from langgraph_durable_state.drivers.driver import Driver
 from langgraph_durable_state.protocols import drafting
 from langgraph_durable_state.words import Claim, Edge, Head, RecordRow
@@ -227,6 +229,29 @@ async def test_another_key_knows_what_was_pruned(new_saver: NewSaver, change: st
     else:
         assert await is_clean(fresh)
     assert (await new_saver(**between).arekey()).rewritten == 0
+
+
+@both
+async def test_a_migration_knows_what_was_pruned(new_saver: NewSaver, key: dict[str, Any]) -> None:
+    """And what was cut out."""
+    saver = new_saver(**key)
+    for name in ("t", "cut"):
+        await grown(saver, "1", "2", "3", thread=name)
+    await saver.aprune(["t"])
+    await cut(saver, "2", thread="cut")
+    schema = StateSchema(1)
+    schema.step(0, rename_channel("log", "said"))
+    done = await new_saver(state_schema=schema, **key).amigrate()
+    assert [one.outcome for one in done.told] == ["migrated", "migrated"]
+    fresh = new_saver(state_schema=schema, **key)
+    head = await fresh.aget_tuple(config())
+    assert head.checkpoint["channel_values"] == {"said": ["1", "2", "3"]}
+    assert await ids(fresh) == ["3"]
+    with pytest.raises(CorruptionError, match=UNTOLD) as told:
+        await ids(fresh, "cut")
+    assert told.value.checkpoint == "2"
+    report = await fresh.averify()
+    assert [(f.thread, f.checkpoint) for f in report.findings] == [("cut", "2")]
 
 
 # -- what was stored before ------------------------------------------------------------------
