@@ -524,9 +524,9 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
                 of = old.checkpoints[row.ns, row.id]
                 new.checkpoints[row.ns, row.id] = replace(of, row=_bared(row))
             for row in found:
-                if not new.has_parent(row):
-                    of = new.checkpoints[row.ns, row.id]
-                    new.checkpoints[row.ns, row.id] = replace(of, edge=row.edge)
+                edge = b"" if new.has_parent(row) else row.edge
+                of = new.checkpoints[row.ns, row.id]
+                new.checkpoints[row.ns, row.id] = replace(of, edge=edge)
             for ns, write in writes:
                 new.writes.setdefault((ns, write.id, write.task, write.slot), write)
             if heads and new.thread is None:

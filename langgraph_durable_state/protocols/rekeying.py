@@ -60,8 +60,8 @@ class Rekeyer:
     async def rekey(
         self, serializer: Serializer, thread: Thread, renewed: set[Owner] | None
     ) -> bool | None:
-        """Brings a thread under the current keys, in today's format; whether it was under others, or
-        in another; None if it is busy.
+        """Brings a thread under the current keys, in today's format; whether it was under others,
+        or in another; None if it is busy.
 
         Args:
             serializer: reads metadata, for what is searched.

@@ -431,6 +431,7 @@ async def test_a_put_keeps_its_edge_if_its_parent_is_gone(ports: Ports, company:
 
 
 async def test_what_is_rewritten_or_copied_gets_the_edge_it_is_given(ports: Ports) -> None:
+    """A copy only where the parent did not come along, with it or before."""
     heads = await stored(ports)
     made = anew()
     rows = [(old, replace(r, edge=b"e" if r.id == "b" else b""), m) for old, r, m in made.records]
@@ -443,3 +444,8 @@ async def test_what_is_rewritten_or_copied_gets_the_edge_it_is_given(ports: Port
     await ports.durable.copy(HERE.thread, target, [], [], [("", "b")])
     assert await shown(ports, "b", thread=target) == (b"f", True)
     assert (await ports.durable.heads(target))[""] == Head("b", 2, mark("c"))
+    parent = RecordRow("", "a", None, 1, mark("p"), b"copy", ())
+    for name, parts in (("at once", [[parent, copied]]), ("later", [[parent], [copied]])):
+        for part in parts:
+            await ports.durable.copy(HERE.thread, thread(name), part, [], [])
+        assert await shown(ports, "b", thread=thread(name)) == (b"", False)
