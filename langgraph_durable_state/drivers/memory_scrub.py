@@ -79,7 +79,7 @@ class MemoryScrub:
         await self._world.step("look")
         rows = self._rows(key)
         return Sight(
-            None if rows.copying else _entry(rows.thread),
+            _shown(rows),
             {ns: h for ns, h in _heads(rows).items() if namespaces is None or ns in namespaces},
             {at: _record(rows.checkpoints[at]) for at in ids if at in rows.checkpoints},
             tuple(raw_write(at[0], w) for at, w in sorted(rows.writes.items()) if at[:2] in ids),
@@ -117,6 +117,11 @@ def _entry(thread: Thread | None) -> RawThread | None:
         return None
     user, session = (None if o is None else keys.encoded(o) for o in (thread.user, thread.session))
     return RawThread(keys.encoded(thread.tenant), keys.encoded(thread.id), user, session)
+
+
+def _shown(rows: Rows) -> RawThread | None:
+    """A thread's entry; that of one that is being copied counts as missing."""
+    return None if rows.copying else _entry(rows.thread)
 
 
 def _heads(rows: Rows) -> dict[str, RawHead]:
@@ -157,8 +162,9 @@ def _mended(rows: Rows, repair: Repair) -> bool:
 
 
 def _mended_thread(rows: Rows, right: RawThread, found: object) -> bool:
-    if _entry(rows.thread) != found or not (rows.heads or rows.ahead):
+    if _shown(rows) != found or not (rows.heads or rows.ahead):
         return False
+    rows.copying = False
     owners = (None if o is None else keys.decoded(o) for o in (right.user, right.session))
     rows.thread = keys.named(keys.decoded(right.tenant), keys.decoded(right.id), *owners)
     return True
