@@ -43,7 +43,8 @@ class RawHead:
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """A checkpoint's row, its chunk numbers still packed; ``meta`` is what filters look at."""
+    """A checkpoint's row, its chunk numbers still packed; ``meta`` is what filters look at, and
+    ``edge`` says that its parent was removed."""
 
     ns: str
     id: str
@@ -55,6 +56,7 @@ class RawRecord:
     meta: str
     size: int
     refused: bool = False
+    edge: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,9 +150,10 @@ class Custody:
         """Brings threads under the current keys, so that older ones can be retired.
 
         A thread is read, proven and rewritten as a whole, in one transaction; what is under the
-        current keys already is left alone, so a call that was interrupted goes on where it was. A
-        run that is under way on a thread that is rewritten meets a `ConflictError` at its next put,
-        and may be run again. What was stored without a key needs `accept_plain`.
+        current keys already, in today's format, is left alone, so a call that was interrupted goes
+        on where it was. A run that is under way on a thread that is rewritten meets a
+        `ConflictError` at its next put, and may be run again. What was stored without a key needs
+        `accept_plain`.
 
         Args:
             thread_ids: which threads; None for all of the tenant, and to have all data keys wrapped

@@ -29,6 +29,7 @@ from .words import (
     ChunkRow,
     DataKey,
     Digest,
+    Edge,
     EventRow,
     Found,
     Granted,
@@ -251,10 +252,17 @@ class Durable(LeaseTable, EventTable, KeyTable, Scrub, Protocol):
         thread: Thread,
         doomed: Sequence[tuple[str, str]],
         seals: Mapping[Digest, bytes] = MappingProxyType({}),
+        edges: Sequence[Edge] | None = None,
     ) -> bool:
         """Removes checkpoints (namespace, id), the chunks that only they needed, and moves a
         head that was among them to the newest that is left, signed by its digest's of `seals`.
-        Tells whether it did: not where the hot tier may be ahead of a head of the thread."""
+        Their children that stay get their `edges`, unless these are None. Tells whether it did:
+        not where the hot tier may be ahead of a head of the thread, or these are not all of
+        those."""
+
+    async def children(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> list[RecordRow]:
+        """The checkpoints that stay when `doomed` (namespace, id) are removed, whose parents these
+        are, in the order of their keys; without their chunks."""
 
     async def sign_head(self, place: Place, digest: Digest, seal: bytes) -> bool:
         """Signs a head, if it still has this digest; tells whether it had."""
@@ -263,10 +271,15 @@ class Durable(LeaseTable, EventTable, KeyTable, Scrub, Protocol):
         """The heads of a thread, by namespace."""
 
     async def keep(
-        self, thread: Thread, kept: Sequence[tuple[str, str]], heads: Mapping[str, Head]
+        self,
+        thread: Thread,
+        kept: Sequence[tuple[str, str]],
+        heads: Mapping[str, Head],
+        edges: Sequence[Edge] = (),
     ) -> bool:
         """Removes all checkpoints of a thread but `kept` (namespace, id), if its heads are still
-        `heads`; tells whether they were."""
+        `heads`; tells whether they were. Those whose parents are there, and go, get their
+        `edges`."""
 
     async def move_head(self, place: Place, expected: Digest, to: Head) -> bool:
         """Makes a checkpoint that is stored with this digest the head, signed, if the head's is
@@ -283,7 +296,8 @@ class Durable(LeaseTable, EventTable, KeyTable, Scrub, Protocol):
         seals: Sequence[bytes] = (),
     ) -> None:
         """Copies chunks, and stores re-digested rows and writes (with their namespaces); `heads`
-        (namespace, id), given last, make the copy visible, and `seals`, if any, sign them."""
+        (namespace, id), given last, make the copy visible, and `seals`, if any, sign them. A row
+        keeps its edge if its parent is not in the copy by then."""
 
     async def rewrite(self, thread: Thread, heads: Mapping[str, Head], rows: Rewritten) -> bool:
         """Replaces all checkpoints of a thread, and what is given of its writes, with new chunks,

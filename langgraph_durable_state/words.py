@@ -72,7 +72,11 @@ class ChunkRow:
 
 @dataclass(frozen=True, slots=True)
 class RecordRow:
-    """A stored checkpoint. ``numbers`` are its chunks' numbers, in the manifest's order."""
+    """A stored checkpoint. ``numbers`` are its chunks' numbers, in the manifest's order.
+
+    In a page it also says whether it is an ``orphan``, whose parent is not stored; there and in a
+    chain its ``edge``, which is to say why, if there is a key.
+    """
 
     ns: str
     id: str
@@ -82,6 +86,19 @@ class RecordRow:
     record: bytes
     numbers: tuple[int, ...]
     refused: bool = False
+    edge: bytes = b""
+    orphan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A checkpoint that stays where its parent is removed, and what is to say so in its row; empty
+    where it needs nothing."""
+
+    ns: str
+    id: str
+    digest: Digest
+    signed: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +164,8 @@ class Put:
     may have been rewritten. With a claim on the head, ``consumed`` are the writes against it that
     the put was made from: they must be there. ``size`` is in plain bytes. ``spell`` is the token of
     the spell that it was acknowledged in by the hot tier; ``fence`` that of the lease it is made
-    under. ``seal`` signs it as a head.
+    under. ``seal`` signs it as a head. ``edge`` is kept with it if its parent is not there, which
+    it says is no wonder.
     """
 
     place: Place
@@ -170,6 +188,7 @@ class Put:
     consumed: tuple[Digest, ...] = ()
     seal: bytes = b""
     follows: Digest = b""
+    edge: bytes = b""
 
     @property
     def needs(self) -> str | None:

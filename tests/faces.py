@@ -51,3 +51,21 @@ class OnBlockingFace(BaseCheckpointSaver[str]):
 
     def get_next_version(self, current: Any, channel: None = None) -> Any:
         return self.saver.get_next_version(current, channel)
+
+    async def averify(self, *args: Any, **options: Any) -> Any:
+        return self.saver.verify(*args, **options)
+
+    async def arekey(self, *args: Any, **options: Any) -> Any:
+        return self.saver.rekey(*args, **options)
+
+    async def amigrate(self, *args: Any, **options: Any) -> Any:
+        return self.saver.migrate(*args, **options)
+
+    async def aflush(self) -> None:
+        self.saver.flush()
+
+    async def aexport_head(self, thread_id: str) -> str:
+        return self.saver.export_head(thread_id)
+
+    async def acheck_head(self, anchor: str) -> int:
+        return self.saver.check_head(anchor)

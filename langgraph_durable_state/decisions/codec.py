@@ -26,9 +26,10 @@ from .digest import PLAIN, Seal
 from .keys import decoded, encoded
 from .matching import Chunk, Piece
 
-RECORD_FORMAT = 3
-"""Records without another form are of format 2, which lacks it; those that are not counted
-either are of format 1, which lacks the count too."""
+RECORD_FORMAT = 4
+"""That of what is under a key. Other records are of format 3, or, without another form, of format
+2, which lacks it, or, not counted either, of format 1, which lacks the count too. What is under a
+key and of one of these was stored before there were edges, and needs none."""
 
 DAMAGE = (ValueError, TypeError, AttributeError, LookupError)
 """What reading fails with if something else is there than was written."""
@@ -150,6 +151,7 @@ class Record:
     or made; None if its writer could not tell, which stands for all of them. ``seal`` is what its
     digest is made under. Under a key ``count`` says how often the head had moved by then, itself
     included. ``other`` is its form in an older version of the state, for code that knows no newer.
+    ``edged`` if its parent may not be missing without an edge that says why.
     """
 
     place: Place
@@ -164,6 +166,7 @@ class Record:
     seal: Seal = PLAIN
     count: int = 0
     other: Form | None = None
+    edged: bool = False
 
     def digest(self) -> Digest:
         return self.seal.of_record(
@@ -178,6 +181,7 @@ class Record:
             self.consumed,
             self.count,
             None if self.other is None else self.other.digest(self.seal),
+            self.edged,
         )
 
     def known_to(self, version: int) -> Record:
@@ -222,7 +226,7 @@ def pack_record(record: Record, blobs: Blobs, digest: Digest) -> bytes:
     """The bytes of the `record` column of a record with this digest: all but the ids, which stand
     in columns of their own."""
     other = record.other
-    format = 3 if other is not None else 2 if record.count else 1
+    format = 4 if record.edged else 3 if other is not None else 2 if record.count else 1
     version, *form = _packed_form(record)
     plain = ormsgpack.packb(
         (
@@ -232,7 +236,7 @@ def pack_record(record: Record, blobs: Blobs, digest: Digest) -> bytes:
             *form,
             None if record.consumed is None else b"".join(record.consumed),
             *((record.count,) if format > 1 else ()),
-            *((_packed_form(other),) if other is not None else ()),
+            *((None if other is None else _packed_form(other),) if format > 2 else ()),
         )
     )
     return blobs.pack(plain, seal=record.seal, digest=digest)
@@ -325,7 +329,7 @@ def _parts(unpacked: Unpacked) -> RecordParts:
         raise unreadable(None, "the record", error) from error
     if known > RECORD_FORMAT:
         raise EvolutionError(f"record format {known} was written by a newer version")
-    if len(parts) != {1: 8, 2: 9, 3: 10}.get(known):
+    if len(parts) != {1: 8, 2: 9, 3: 10, 4: 10}.get(known):
         raise Unsound(None, "the record has no format that this library wrote")
     try:
         whole: list[Any] = [*parts, *(0, None)[known - 1 :]]
@@ -364,6 +368,7 @@ def read_record(place: Place, row: RecordRow, chunks: Mapping[int, Chunk], blobs
             unpacked.seal,
             parts.count,
             other,
+            parts.format > 3,
         )
         actual = record.digest()
     except DAMAGE as error:

@@ -94,12 +94,15 @@ class Seal:
         consumed: Iterable[Digest] | None,
         count: int = 0,
         other: Digest | None = None,
+        edged: bool = False,
     ) -> Digest:
         """Covers all that a checkpoint is, its parent's digest included: history is a hash
-        chain. ``other`` is that of its form in another version of the state."""
+        chain. ``other`` is that of its form in another version of the state; ``edged`` if its
+        parent may not be missing without an edge."""
+        own = ("r3", count, other) if other else ("r2", count) if count else ("r1",)
         return self.of_parts(
             (
-                *(("r3", count, other) if other else ("r2", count) if count else ("r1",)),
+                *(("r4", count, other) if edged else own),
                 encoded(place.thread.tenant),
                 encoded(place.thread.id),
                 place.ns,

@@ -244,6 +244,8 @@ class Child:
     consumed: tuple[Digest, ...]
     later: bool
     """It was put after its parent was, and was not refused, so that it must fit."""
+    needs: bool = False
+    """Nothing says that its parent was removed, and something would have to."""
 
 
 # -- metadata --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..words import Digest, Place, RecordRow, Thread, WriteRow
-from . import codec, heads
+from . import codec, edges, heads
 from .codec import Batch, Blobs, Record
 from .digest import Seal
 
@@ -33,7 +33,8 @@ class Rechained:
         return made
 
     def record(self, row: RecordRow, record: Record) -> RecordRow:
-        """A verified record as a row of the target; its parent, if copied, came before."""
+        """A verified record as a row of the target; its parent, if copied, came before. Its edge is
+        for where that is not copied, or is removed meanwhile."""
         consumed = record.consumed
         made = replace(
             record,
@@ -41,10 +42,17 @@ class Rechained:
             parent_digest=self.records.get(record.parent_digest, record.parent_digest),
             consumed=None if consumed is None else self._renamed(consumed),
             seal=self.seal,
+            edged=bool(self.seal.id),
         )
         digest = made.digest()
         self.records[row.digest] = digest
-        return replace(row, digest=digest, record=codec.pack_record(made, self.blobs, digest))
+        packed = codec.pack_record(made, self.blobs, digest)
+        return replace(row, digest=digest, record=packed, edge=self._edge(row, record, digest))
+
+    def _edge(self, row: RecordRow, record: Record, digest: Digest) -> bytes:
+        if row.orphan and not edges.is_told(record, row):
+            return b""
+        return edges.edge(self.seal, Place(self.target, row.ns), row.id, digest, row.parent)
 
     def signed(self, row: RecordRow, record: Record) -> bytes:
         """What signs a row of the target as a head; `record` is what it was made from."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..words import ChunkRow, Digest, Head, Place, RecordRow, Rewritten, WriteRow
-from . import codec, heads
+from . import codec, edges, heads
 from .chunking import Channel
 from .codec import Batch, Blobs, Record
 from .digest import Seal
@@ -27,7 +27,7 @@ class Resealed:
     numbers: Iterator[int]
     project: Callable[[Record], str]
     old: bool = False
-    """Whether anything was under another seal."""
+    """Whether anything was under another seal, or, under a key, of a format without edges."""
     fresh: list[Chunk] = field(default_factory=list)
     """Chunks under `seal` that are not stored yet."""
     _chunks: dict[int, Chunk] = field(default_factory=dict)
@@ -73,8 +73,10 @@ class Resealed:
 
     def record(self, row: RecordRow, record: Record, is_head: bool) -> Record:
         """A record made of a verified row; its parent, if it is there, came before, and so did that
-        one's writes."""
+        one's writes. That it is not there is taken as it is where nothing had to say why."""
         self._note(record.seal)
+        keyed = bool(self.seal.id)
+        self.old = self.old or record.edged != keyed
         consumed, other = record.consumed, record.other
         made = replace(
             record,
@@ -86,13 +88,16 @@ class Resealed:
             consumed=None if consumed is None else self._all_renamed(consumed),
             seal=self.seal,
             count=self._count(record, is_head),
+            edged=keyed,
         )
         digest = made.digest()
         self._digests[row.digest] = digest
         packed = codec.pack_record(made, self.blobs, digest)
         shown = self.project(record)
         ns = made.place.ns
-        new = replace(row, ns=ns, digest=digest, record=packed, numbers=made.numbers)
+        told = row.orphan and edges.is_told(record, row)
+        edge = edges.edge(self.seal, made.place, row.id, digest, row.parent) if told else b""
+        new = replace(row, ns=ns, digest=digest, record=packed, numbers=made.numbers, edge=edge)
         self._records.append((row.digest, new, shown))
         if ns != row.ns:
             self._former[ns] = row.ns

@@ -14,7 +14,7 @@ from ..asfound import Ids, Quarantined, RawHead, RawRecord, RawWrite, Repair, Ro
 from ..errors import EvolutionError
 from ..verification import Kind
 from ..words import ChunkRow, Digest, Place, RecordRow, WriteRow
-from . import codec, keys
+from . import codec, edges, keys
 from .codec import Blobs, Record, Unsound, bare_chunk, content_of
 from .evidence import (
     Child,
@@ -90,6 +90,8 @@ def examine(case: Case) -> list[Flaw]:
         flaws += _bad_record(case, case.raw)
     elif case.head is not None:
         flaws.append(case.flaw("checkpoint", "it is missing, and neither tier has it"))
+    elif any(child.needs for child in case.children):
+        flaws.append(case.flaw("checkpoint", edges.UNTOLD))
     for raw in case.sight.writes:
         if (raw.ns, raw.id) == case.ids:
             flaws += _write_flaws(case, raw)

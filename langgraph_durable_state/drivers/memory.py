@@ -20,6 +20,7 @@ from ..words import (
     ChunkRow,
     Claim,
     Digest,
+    Edge,
     Fenced,
     Found,
     Head,
@@ -164,7 +165,7 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
         rows = self._world.rows(put.place.thread)
         seq = 1 + (held.seq if held else rows.last(put.place.ns))
         rows.heads[put.place.ns] = Head(put.id, seq, put.digest, put.seal)
-        rows.checkpoints[put.place.ns, put.id] = _checkpoint(put, seq, refused=False)
+        rows.checkpoints[put.place.ns, put.id] = _checkpoint(rows, put, seq, refused=False)
         if held is None and rows.thread is None:
             rows.thread = put.place.thread
         return seq
@@ -227,7 +228,7 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
         rows.require_free(put.chunks)
         rows.add_chunks(put.chunks)
         rows.heads[ns] = replace(head, seq=head.seq + 1)
-        rows.checkpoints[ns, put.id] = _checkpoint(put, head.seq + 1, refused)
+        rows.checkpoints[ns, put.id] = _checkpoint(rows, put, head.seq + 1, refused)
         return head.seq + 1
 
     # -- reading -----------------------------------------------------------------------------
@@ -272,7 +273,8 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
 
     def _page(self, thread: Thread, listing: Listing) -> Page:
         rows = self._world.rows(thread)
-        found = [c.row for c in rows.checkpoints.values() if _is_listed(c, listing, rows)]
+        listed = (c for c in rows.checkpoints.values() if _is_listed(c, listing, rows))
+        found = [replace(c.row, edge=c.edge, orphan=_is_orphan(c.row, rows)) for c in listed]
         found.sort(key=lambda row: (row.ns, -row.seq))
         found = found[: listing.limit]
         page = self._rest(thread, [(row.ns, row.id) for row in found], _numbers(found), ())
@@ -307,7 +309,7 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
         out: list[RecordRow] = []
         at: str | None = id
         while at is not None and len(out) < limit and (found := stored.get((place.ns, at))):
-            out.append(found.row)
+            out.append(replace(found.row, edge=found.edge))
             at = found.row.parent
         return out
 
@@ -349,11 +351,18 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
         thread: Thread,
         doomed: Sequence[Ids],
         seals: Mapping[Digest, bytes] = MappingProxyType({}),
+        edges: Sequence[Edge] | None = None,
     ) -> bool:
         async with Change(self._world, "remove"):
             rows = self._world.rows(thread)
             if rows.ahead:
                 return False
+            if edges is not None:
+                if {(r.ns, r.id, r.digest) for r in rows.children(doomed)} != {
+                    (e.ns, e.id, e.digest) for e in edges
+                }:
+                    return False
+                rows.sever(edges)
             rows.remove(doomed)
             rows.settle(seals)
             rows.sweep()
@@ -361,11 +370,22 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
                 rows.thread = None
             return True
 
-    async def keep(self, thread: Thread, kept: Sequence[Ids], heads: Mapping[str, Head]) -> bool:
+    async def children(self, thread: Thread, doomed: Sequence[Ids]) -> list[RecordRow]:
+        await self._world.step("children")
+        return self._world.rows(thread).children(doomed)
+
+    async def keep(
+        self,
+        thread: Thread,
+        kept: Sequence[Ids],
+        heads: Mapping[str, Head],
+        edges: Sequence[Edge] = (),
+    ) -> bool:
         async with Change(self._world, "keep_only"):
             rows = self._world.rows(thread)
             if not self.unmoved(rows.heads, heads):
                 return False
+            rows.sever(edges)
             rows.remove({c for c in rows.checkpoints if c[0] in heads} - set(kept))
             rows.sweep()
             return True
@@ -390,8 +410,8 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
         stored = {ids: of.checkpoints.pop(ids) for ids in given}
         for _, row, meta in rows.records:
             was = stored[former.get(row.ns, row.ns), row.id]
-            new = replace(row, seq=was.row.seq, refused=was.row.refused)
-            of.checkpoints[row.ns, row.id] = replace(was, row=new, meta=meta)
+            new = replace(_bared(row), seq=was.row.seq, refused=was.row.refused)
+            of.checkpoints[row.ns, row.id] = replace(was, row=new, meta=meta, edge=row.edge)
         went = {key for key, digest in doomed.items() if known.get(key) == digest}
         for key in went:
             del of.writes[key]
@@ -499,10 +519,14 @@ class MemoryDurable(MemoryLeases, MemoryEvents, MemoryKeys, MemoryScrub):
             new.copying = not new.heads
             numbers = _numbers([*rows, *(w for _, w in writes)])
             new.add_chunks(old.chunks[no] for no in sorted(numbers & old.chunks.keys()))
-            for row in rows:
-                of = old.checkpoints.get((row.ns, row.id))
-                if of is not None:
-                    new.checkpoints.setdefault((row.ns, row.id), replace(of, row=row))
+            found = [r for r in rows if (r.ns, r.id) in old.checkpoints.keys() - new.checkpoints]
+            for row in found:
+                of = old.checkpoints[row.ns, row.id]
+                new.checkpoints[row.ns, row.id] = replace(of, row=_bared(row))
+            for row in found:
+                edge = b"" if new.has_parent(row) else row.edge
+                of = new.checkpoints[row.ns, row.id]
+                new.checkpoints[row.ns, row.id] = replace(of, edge=edge)
             for ns, write in writes:
                 new.writes.setdefault((ns, write.id, write.task, write.slot), write)
             if heads and new.thread is None:
@@ -529,11 +553,11 @@ Later = tuple[PutWrites, WriteRow, list[ChunkRow]]
 Told = tuple[int | None, Head | None, bool, bytes | None, bool]
 
 
-def _checkpoint(put: Put, seq: int, refused: bool) -> Checkpoint:
+def _checkpoint(rows: Rows, put: Put, seq: int, refused: bool) -> Checkpoint:
     row = RecordRow(
         put.place.ns, put.id, put.parent, seq, put.digest, put.record, put.numbers, refused
     )
-    return Checkpoint(row, put.size, put.metadata)
+    return Checkpoint(row, put.size, put.metadata, b"" if rows.has_parent(row) else put.edge)
 
 
 def _digest(stored: Checkpoint | None) -> Digest | None:
@@ -559,6 +583,15 @@ def _withheld(stored: Checkpoint, held: Digest, most: int | None) -> bool:
 
 def _numbers(rows: Iterable[RecordRow | WriteRow]) -> set[int]:
     return {no for row in rows for no in row.numbers}
+
+
+def _is_orphan(row: RecordRow, rows: Rows) -> bool:
+    return row.parent is not None and not rows.has_parent(row)
+
+
+def _bared(row: RecordRow) -> RecordRow:
+    """A row as it is read by itself."""
+    return replace(row, edge=b"", orphan=False)
 
 
 def _light(chunk: ChunkRow) -> ChunkRow:

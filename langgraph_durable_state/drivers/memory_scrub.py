@@ -79,7 +79,7 @@ class MemoryScrub:
         await self._world.step("look")
         rows = self._rows(key)
         return Sight(
-            _entry(rows.thread),
+            _shown(rows),
             {ns: h for ns, h in _heads(rows).items() if namespaces is None or ns in namespaces},
             {at: _record(rows.checkpoints[at]) for at in ids if at in rows.checkpoints},
             tuple(raw_write(at[0], w) for at, w in sorted(rows.writes.items()) if at[:2] in ids),
@@ -119,6 +119,11 @@ def _entry(thread: Thread | None) -> RawThread | None:
     return RawThread(keys.encoded(thread.tenant), keys.encoded(thread.id), user, session)
 
 
+def _shown(rows: Rows) -> RawThread | None:
+    """A thread's entry; that of one that is being copied counts as missing."""
+    return None if rows.copying else _entry(rows.thread)
+
+
 def _heads(rows: Rows) -> dict[str, RawHead]:
     marked = {ns: RawHead(ns, rows.last(ns), "", b"") for ns in rows.ahead}
     found = {ns: RawHead(ns, h.seq, h.id, h.digest, h.seal) for ns, h in rows.heads.items()}
@@ -128,7 +133,7 @@ def _heads(rows: Rows) -> dict[str, RawHead]:
 def _record(stored: Checkpoint) -> RawRecord:
     row = stored.row
     packed = keys.packed(row.numbers)
-    columns = (row.digest, row.record, packed, stored.meta, stored.size, row.refused)
+    columns = (row.digest, row.record, packed, stored.meta, stored.size, row.refused, stored.edge)
     return RawRecord(row.ns, row.id, row.parent, row.seq, *columns)
 
 
@@ -157,8 +162,9 @@ def _mended(rows: Rows, repair: Repair) -> bool:
 
 
 def _mended_thread(rows: Rows, right: RawThread, found: object) -> bool:
-    if _entry(rows.thread) != found or not (rows.heads or rows.ahead):
+    if _shown(rows) != found or not (rows.heads or rows.ahead):
         return False
+    rows.copying = False
     owners = (None if o is None else keys.decoded(o) for o in (right.user, right.session))
     rows.thread = keys.named(keys.decoded(right.tenant), keys.decoded(right.id), *owners)
     return True
@@ -183,7 +189,8 @@ def _mended_record(rows: Rows, right: RawRecord, found: object) -> bool:
     named = {(c.row.ns, c.row.parent) for c in rows.checkpoints.values()}
     if found is None and at not in named and (head is None or head.id != right.id):
         return False
-    rows.checkpoints[at] = Checkpoint(record_row(right), right.size, right.meta)
+    edge = stored.edge if stored else b""
+    rows.checkpoints[at] = Checkpoint(record_row(right), right.size, right.meta, edge)
     return True
 
 

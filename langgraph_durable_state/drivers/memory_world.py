@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from ..asfound import Quarantined
@@ -18,6 +18,7 @@ from ..words import (
     ChunkRow,
     DataKey,
     Digest,
+    Edge,
     Entry,
     EventRow,
     Head,
@@ -42,11 +43,13 @@ async def go_on(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A row of the table of checkpoints: what is read back, and what it is found by."""
+    """A row of the table of checkpoints: what is read back, what it is found by, and what says that
+    its parent was removed."""
 
     row: RecordRow
     size: int
     meta: str
+    edge: bytes = b""
 
 
 @dataclass
@@ -89,6 +92,23 @@ class Rows:
 
     def writes_of(self, ns: str, id: str) -> tuple[WriteRow, ...]:
         return tuple(row for key, row in sorted(self.writes.items()) if key[:2] == (ns, id))
+
+    def has_parent(self, row: RecordRow) -> bool:
+        """Whether the parent of a checkpoint is there."""
+        return row.parent is not None and (row.ns, row.parent) in self.checkpoints
+
+    def children(self, doomed: Iterable[Ids]) -> list[RecordRow]:
+        """The checkpoints that stay when others go which are their parents."""
+        gone = set(doomed)
+        rows = [c.row for ids, c in sorted(self.checkpoints.items()) if ids not in gone]
+        return [row for row in rows if (row.ns, row.parent) in gone and self.has_parent(row)]
+
+    def sever(self, edges: Iterable[Edge]) -> None:
+        """Says in checkpoints that their parents, which are there, are removed."""
+        for edge in edges:
+            stored = self.checkpoints.get((edge.ns, edge.id))
+            if stored and stored.row.digest == edge.digest and self.has_parent(stored.row):
+                self.checkpoints[edge.ns, edge.id] = replace(stored, edge=edge.signed)
 
     def remove(self, doomed: Iterable[Ids]) -> None:
         gone = set(doomed)

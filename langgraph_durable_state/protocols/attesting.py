@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..decisions import codec, heads, keys
+from ..decisions import codec, edges, heads, keys
 from ..decisions.codec import Record, Unsound
 from ..decisions.heads import Signed
 from ..decisions.keyring import KeyNeeded
@@ -153,7 +153,8 @@ class Attestor:
                 if record.count <= anchor.count:
                     return False
             if len(rows) < PAGE or rows[-1].parent is None:
-                return bool(rows) and rows[-1].parent is not None
+                gone = bool(rows) and rows[-1].parent is not None
+                return gone and edges.is_told(record, rows[-1])
             start = rows[-1].id
 
     def read(self, text: str) -> tuple[Place, Signed]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
 
-from ..decisions import arguments, codec, heads, keys, projection, retention
+from ..decisions import arguments, codec, edges, heads, keys, projection, retention
 from ..decisions.chunking import Channel, Weaver
 from ..decisions.codec import Batch, Blobs, Record
 from ..decisions.digest import PLAIN, Seal
@@ -83,7 +83,7 @@ def same(one: Record, other: Record, serializer: Serializer) -> bool:
 
 
 def _unmarked(record: Record, serializer: Serializer) -> Digest:
-    bare = replace(record, seal=PLAIN, count=0, other=None)
+    bare = replace(record, seal=PLAIN, count=0, other=None, edged=False)
     metadata = serializer.loads(record.metadata.tag, record.metadata.data)
     if metadata.pop(DEGRADED, None) is not None:
         bare = replace(bare, metadata=serializer.dumps(metadata, "metadata"))
@@ -172,6 +172,8 @@ class Draft:
         seal = heads.signature(record.seal, record.place, record.id, digest, record.count)
         packed = codec.pack_record(record, blobs, digest)
         put = replace(self.put, digest=digest, record=packed, seal=seal)
+        if put.edge:
+            put = replace(put, edge=_edge(record, digest))
         return replace(self, put=put, record=record)
 
     def news(self, blobs: Blobs) -> tuple[ChunkRow, ...]:
@@ -197,7 +199,7 @@ class Draft:
         """The same put with all its chunks, and a hot copy of its own: what is stored of its parent
         is damaged."""
         whole = self.whole(serializer, blobs)
-        return replace(whole, put=replace(whole.put, follows=b""), parent=None)
+        return replace(whole, put=replace(whole.put, follows=b"", edge=b""), parent=None)
 
     def whole(self, serializer: Serializer, blobs: Blobs) -> Draft:
         """The same put with all its chunks: those of its parent may be gone, but not the parent, if
@@ -211,6 +213,7 @@ class Draft:
             covered=False,
             base_numbers=None,
             follows=self.record.parent_digest,
+            edge=b"" if refers else _edge(self.record, self.put.digest),
         )
         return replace(self, put=put)
 
@@ -273,6 +276,7 @@ def draft(
         seal,
         _count(stance, base) if seal.id else 0,
         other,
+        bool(seal.id),
     )
     own = record.digest()
     put = Put(
@@ -293,8 +297,14 @@ def draft(
         base_numbers=base.numbers if base is not None else None,
         consumed=needed if stance.claim is Claim.HEAD else (),
         seal=heads.signature(seal, asked.place, asked.id, own, record.count),
+        edge=_edge(record, own) if base is None else b"",
     )
     return Draft(put, record, parent, run)
+
+
+def _edge(record: Record, digest: Digest) -> bytes:
+    """What says that the parent of a record may be missing."""
+    return edges.edge(record.seal, record.place, record.id, digest, record.parent)
 
 
 def _count(stance: Stance, base: Record | None) -> int:

@@ -19,7 +19,7 @@ from ..decisions.recovery import Age, Decision, Tiers
 from ..decisions.serializing import Serializer
 from ..errors import CorruptionError, StateLostError, UnavailableError
 from ..ports import Durable
-from ..words import Digest, Found, Head, Listing, Phase, Place, RecordRow, Thread, WriteRow
+from ..words import Found, Head, Listing, Phase, Place, RecordRow, Thread, WriteRow
 from . import history
 from .anchoring import Anchors
 from .arbiter import Arbiter, View
@@ -415,7 +415,7 @@ class Engine:
             await self._flusher.settle(listing.thread)
             page = await self._durable.page(listing)
         out = []
-        seen: list[tuple[Record, Digest, Sequence[WriteRow]]] = []
+        seen: list[tuple[Record, RecordRow, Sequence[WriteRow]]] = []
         parsed: dict[int, Chunk] = {}
         for thread, row in page.rows:
             place = named or Place(thread, row.ns)
@@ -441,7 +441,7 @@ class Engine:
                     record, batches, serializer, None, False, interrupts=ids, past=True
                 )
             )
-            seen.append((record, row.digest, found))
+            seen.append((record, row, found))
         if self._shared.blobs.keys.signs:
             links = links.followed(seen)
         return page.rows, out, links

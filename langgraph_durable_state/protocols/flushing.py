@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 
-from ..decisions import keys, outgoing
+from ..decisions import edges, keys, outgoing
 from ..decisions.codec import Unsound
 from ..decisions.matching import Chunk
 from ..decisions.outgoing import NEVER
@@ -289,6 +289,8 @@ class Flusher:
                     place=item.place,
                     checkpoint=item.id,
                 )
+            if isinstance(right, Put):
+                right = edges.told(right, self._shared.blobs)
             good.append(replace(entry, item=right))
         return good
 

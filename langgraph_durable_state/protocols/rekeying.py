@@ -34,7 +34,8 @@ class Rekeyed:
 
     Attributes:
         threads: how many were looked at.
-        rewritten: how many of them were under other keys, and are under the current ones now.
+        rewritten: how many of them were under other keys, or in a format without edges, and are
+            under the current ones now.
         busy: ids of those that moved on whenever they were about to be rewritten.
         keys: how many data keys were wrapped anew.
         damaged: threads and data keys that cannot be brought under the current keys.
@@ -59,7 +60,8 @@ class Rekeyer:
     async def rekey(
         self, serializer: Serializer, thread: Thread, renewed: set[Owner] | None
     ) -> bool | None:
-        """Brings a thread under the current keys; whether it was under others, None if it is busy.
+        """Brings a thread under the current keys, in today's format; whether it was under others,
+        or in another; None if it is busy.
 
         Args:
             serializer: reads metadata, for what is searched.

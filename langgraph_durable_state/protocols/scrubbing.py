@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..asfound import Ids, RawHead, RawRecord, RawThread, RawWrite, Repair, Sight
-from ..decisions import anchors, retention, scrub
+from ..decisions import anchors, edges, retention, scrub
 from ..decisions.codec import Unsound, bare_chunk
 from ..decisions.evidence import (
     Child,
@@ -57,6 +57,15 @@ class Fact:
     consumed: tuple[Digest, ...] = ()
     counted: bool = False
     """Its metadata counts what DeltaChannels have seen."""
+    edge: bytes = b""
+    """What has to say it, should its parent have been removed; empty if nothing has to."""
+    told: bool = False
+    """It is said."""
+
+    @property
+    def needs(self) -> bool:
+        """Whether its parent may not be missing."""
+        return bool(self.edge) and not self.told
 
 
 @dataclass
@@ -145,7 +154,9 @@ class DurableScrub:
         if filtered_wrong(meta, raw.meta) or not self._bad.isdisjoint(row.numbers):
             self.suspects[raw.ns, raw.id] = None
         made = record.parent_digest, record.consumed or (), retention.COUNTERS in meta.text
-        return Fact(raw.parent, raw.seq, raw.digest, raw.refused, True, *made)
+        edge = edges.wanted(record, row)
+        said = edge, raw.edge == edge
+        return Fact(raw.parent, raw.seq, raw.digest, raw.refused, True, *made, *said)
 
     async def _scan_writes(self) -> None:
         key, after = self.check.thread.key, None
@@ -181,10 +192,12 @@ class DurableScrub:
 
     def _compare_chain(self) -> None:
         for (ns, _), fact in self.facts.items():
-            parent = self.facts.get((ns, fact.parent)) if fact.parent is not None else None
+            where = (ns, fact.parent or "")
+            parent = self.facts.get(where) if fact.parent is not None else None
+            if parent is None and fact.needs:
+                self.suspects[where] = None
             if parent is None or not fact.proven or not _is_later(fact, parent):
                 continue
-            where = (ns, fact.parent or "")
             unfit = fact.parent_digest not in (b"", parent.digest)
             if unfit or not self.written.get(where, set()).issuperset(fact.consumed):
                 self.suspects[where] = None
@@ -280,7 +293,8 @@ class DurableScrub:
         if raw is None or raw.digest != fact.digest:
             return None
         later = parent is None or (not raw.refused and parent.seq < raw.seq)
-        return Child(fact.parent_digest, fact.consumed, later)
+        needs = bool(fact.edge) and raw.edge != fact.edge
+        return Child(fact.parent_digest, fact.consumed, later, needs)
 
     async def _examine_ancestry(self, ns: str, head: RawHead) -> None:
         """Whether all is there that the DeltaChannels of a head are made from."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from ..decisions import codec, projection
+from ..decisions import codec, edges, projection
 from ..decisions.codec import Blobs, Record, Unsound
 from ..decisions.digest import Seal
 from ..decisions.evidence import answers, described
@@ -29,7 +29,7 @@ from ..errors import (
     UsageError,
 )
 from ..ports import Durable
-from ..words import Digest, Head, Listing, Page, Place, RecordRow, Thread, WriteRow
+from ..words import Digest, Edge, Head, Listing, Page, Place, RecordRow, Thread, WriteRow
 from . import history
 from .anchoring import Anchors
 from .copies import Copies
@@ -150,9 +150,12 @@ class Upkeep:
     ) -> bool:
         """Removes these checkpoints of a thread; not while the hot tier may be ahead of it."""
         heads = await self._surviving(thread, ids)
-        needed = set(await self._needed(serializer, thread, heads))
+        needed = (await self._needed(serializer, thread, heads)).keys()
+        doomed, left = sorted(ids - needed), None
+        if self._anchors.signs:
+            left = self._edges(thread, await self._durable.children(thread, doomed))
         seals = await self._signed(thread, heads) if self._anchors.signs else {}
-        done = await self._durable.remove(thread, sorted(ids - needed), seals)
+        done = await self._durable.remove(thread, doomed, seals, left)
         await self._anchors.forget(thread, list(heads))
         if done and (kept := ids & needed):
             logger.warning(
@@ -210,39 +213,52 @@ class Upkeep:
         await self._flusher.settle(thread)
         for _ in range(TRIES):
             heads = await self._durable.heads(thread)
-            needed = partial(self._needed, serializer, thread, heads)
-            kept = await self._vault.reading(thread, needed)
-            if await self._durable.keep(thread, kept, heads):
+            keeping = partial(self._keeping, serializer, thread, heads)
+            kept, left = await self._vault.reading(thread, keeping)
+            if await self._durable.keep(thread, kept, heads, left):
                 return
         raise _busy(thread, "prune it")
 
+    async def _keeping(
+        self, serializer: Serializer, thread: Thread, heads: dict[str, Head]
+    ) -> tuple[list[tuple[str, str]], list[Edge]]:
+        """What stays of a thread, and those of it whose parents do not."""
+        rows = await self._needed(serializer, thread, heads)
+        left = (row for row in rows.values() if row and (row.ns, row.parent or "") not in rows)
+        return list(rows), self._edges(thread, left) if self._anchors.signs else []
+
+    def _edges(self, thread: Thread, rows: Iterable[RecordRow]) -> list[Edge]:
+        """What rows are to say of their parents, which are about to go.
+
+        Raises:
+            KeyMissingError: if one is under a key that is not known.
+        """
+        return [Edge(row.ns, row.id, row.digest, self._edge(thread, row)) for row in rows]
+
+    def _edge(self, thread: Thread, row: RecordRow) -> bytes:
+        try:
+            seal = self._blobs.unpack(row.record, row.digest).seal
+        except Unsound:
+            return b""  # it is damage, whatever it says of its parent
+        return edges.edge(seal, Place(thread, row.ns), row.id, row.digest, row.parent)
+
     async def _needed(
         self, serializer: Serializer, thread: Thread, heads: dict[str, Head]
-    ) -> list[tuple[str, str]]:
-        kept = []
+    ) -> dict[tuple[str, str], RecordRow | None]:
+        """What heads need, themselves included; None for one whose record is missing."""
+        kept: dict[tuple[str, str], RecordRow | None] = {}
         for ns, head in heads.items():
             place = Place(thread, ns)
-            replayed = await self._replayed(serializer, place, head)
-            if not replayed:
-                kept.append((ns, head.id))
-                continue
+            rows = await self._durable.chain(place, head.id, 1)
+            args = self._blobs, self._shape, serializer, place
             try:
-                rows = await history.ancestry(
-                    self._durable, self._blobs, self._shape, serializer, place, head.id, replayed
-                )
+                replayed = history.replayed_at(rows[0], *args) if rows else set()
+                if replayed:
+                    rows = await history.ancestry(self._durable, *args, head.id, replayed)
             except Unsound as found:
                 raise corrupt(place, head.id, found) from found
-            kept += [(ns, row.id) for row in rows]
+            kept |= {(ns, head.id): None} | {(ns, row.id): row for row in rows}
         return kept
-
-    async def _replayed(self, serializer: Serializer, place: Place, head: Head) -> set[str]:
-        rows = await self._durable.chain(place, head.id, 1)
-        if not rows:
-            return set()
-        try:
-            return history.replayed_at(rows[0], self._blobs, self._shape, serializer, place)
-        except Unsound as found:
-            raise corrupt(place, head.id, found) from found
 
     # -- copy --------------------------------------------------------------------------------
 

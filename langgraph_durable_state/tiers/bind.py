@@ -8,6 +8,7 @@ from ..decisions import keys
 from ..words import (
     Advance,
     ChunkRow,
+    Edge,
     Place,
     Put,
     PutWrites,
@@ -92,6 +93,7 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
         arrays.byteas(w.spell for w, _ in batches),
         arrays.byteas(p.seal for p in puts),
         arrays.byteas(p.follows or None for p in puts),
+        arrays.byteas(p.edge or None for p in puts),
     )
 
 
@@ -118,6 +120,7 @@ def keep(put: Put, refused: bool) -> tuple[object, ...]:
         arrays.bigint(put.fence),
         arrays.byteas(put.consumed) if put.consumed else None,
         put.follows or None,
+        put.edge or None,
     )
 
 
@@ -185,6 +188,7 @@ def rewritten(rows: Rewritten) -> tuple[object, ...]:
         arrays.texts(head.id for head in rows.heads.values()),
         arrays.byteas(head.digest for head in rows.heads.values()),
         arrays.byteas(head.seal for head in rows.heads.values()),
+        arrays.byteas(r.edge or None for _, r, _ in rows.records),
     )
 
 
@@ -206,4 +210,13 @@ def record_rows(rows: Sequence[RecordRow]) -> tuple[arrays.Array, ...]:
         arrays.byteas(r.record for r in rows),
         arrays.byteas(keys.packed(r.numbers) for r in rows),
         arrays.bools(r.refused for r in rows),
+        arrays.byteas(r.edge or None for r in rows),
+    )
+
+
+def edges(edges: Sequence[Edge]) -> tuple[arrays.Array, ...]:
+    return (
+        *pairs([(e.ns, e.id) for e in edges]),
+        arrays.byteas(e.digest for e in edges),
+        arrays.byteas(e.signed or None for e in edges),
     )

@@ -19,6 +19,7 @@ from ..words import (
     ChunkRow,
     Claim,
     Digest,
+    Edge,
     Fenced,
     Found,
     Head,
@@ -44,7 +45,7 @@ from .outcomes import Seen, Standing, outcome
 from .scrub import PostgresScrub
 from .statements import schema_sql
 
-VERSION = 3
+VERSION = 4
 _LARGEST = 2**31 - 1
 
 
@@ -127,6 +128,7 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
             arrays.byteas(put.consumed) if put.consumed else None,
             put.seal,
             put.follows or None,
+            put.edge or None,
         )
         return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
 
@@ -210,14 +212,14 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
         )
         found = await self._sql.fetch("list_thread", params)
         rows = [
-            RecordRow(ns, id, parent, seq, digest, record, _unpacked(chunks), refused)
-            for _, ns, id, parent, seq, digest, record, chunks, refused, _ in found
+            RecordRow(ns, id, parent, seq, digest, record, _unpacked(chunks), *rest)
+            for _, ns, id, parent, seq, digest, record, chunks, _, *rest in found
         ]
         ids = [(row.ns, row.id) for row in rows]
         writes = await self._writes(thread, ids)
         wanted = _numbers(rows) | _numbers(w for batch in writes.values() for w in batch)
         chunks = await self._chunks(thread, wanted, listing.light)
-        ahead = bool(found and found[0][9])
+        ahead = bool(found and found[0][8])
         return Page(tuple((thread, row) for row in rows), chunks, writes, ahead)
 
     async def rest(
@@ -254,8 +256,8 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
     async def chain(self, place: Place, id: str, limit: int) -> list[RecordRow]:
         rows = await self._sql.fetch("chain", (place.thread.key, place.ns, id, limit))
         return [
-            RecordRow(place.ns, id, parent, seq, digest, record, _unpacked(chunks), refused)
-            for id, parent, seq, digest, record, chunks, refused in rows
+            RecordRow(place.ns, id, parent, seq, digest, record, _unpacked(chunks), *rest)
+            for id, parent, seq, digest, record, chunks, *rest in rows
         ]
 
     async def heads(self, thread: Thread) -> dict[str, Head]:
@@ -287,27 +289,45 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
         thread: Thread,
         doomed: Sequence[tuple[str, str]],
         seals: Mapping[Digest, bytes] = MappingProxyType({}),
+        edges: Sequence[Edge] | None = None,
     ) -> bool:
         where = (thread.key, *bind.pairs(doomed))
         signed = arrays.byteas(seals), arrays.byteas(seals.values())
         steps = ["drop_heads", "sweep_chunks", "drop_thread"]
+        removal: list[tuple[str, Sequence[object]]] = [
+            ("sever", (thread.key, *bind.edges(edges or ()))),
+            ("remove_checkpoints", where),
+            ("settle_heads", (thread.key, *signed)),
+            *((step, (thread.key,)) for step in steps),
+        ]
 
         def alone(rows: Sequence[tuple[Any, ...]]) -> bool:
             return all(ahead is None for *_, ahead in rows)
 
-        done = await self._sql.transaction(
-            [
-                ("lock_heads", (thread.key,)),
-                ("remove_checkpoints", where),
-                ("settle_heads", (thread.key, *signed)),
-                *((step, (thread.key,)) for step in steps),
-            ],
-            go_on=alone,
-        )
-        return len(done) > 1
+        def able(rows: Sequence[Sequence[tuple[Any, ...]]]) -> list[tuple[str, Sequence[object]]]:
+            left = {(ns, id, digest) for ns, id, _, _, digest, *_ in rows[-1]}
+            return (
+                removal if edges is None or left == {(e.ns, e.id, e.digest) for e in edges} else []
+            )
+
+        looks: list[tuple[str, Sequence[object]]] = [("lock_heads", (thread.key,))]
+        looks += [("children", where)] if edges is not None else []
+        done = await self._sql.transaction(looks, go_on=alone, then=able)
+        return len(done) > len(looks)
+
+    async def children(self, thread: Thread, doomed: Sequence[tuple[str, str]]) -> list[RecordRow]:
+        rows = await self._sql.fetch("children", (thread.key, *bind.pairs(doomed)))
+        return [
+            RecordRow(ns, id, parent, seq, digest, record, _unpacked(chunks), refused)
+            for ns, id, parent, seq, digest, record, chunks, refused in rows
+        ]
 
     async def keep(
-        self, thread: Thread, kept: Sequence[tuple[str, str]], heads: Mapping[str, Head]
+        self,
+        thread: Thread,
+        kept: Sequence[tuple[str, str]],
+        heads: Mapping[str, Head],
+        edges: Sequence[Edge] = (),
     ) -> bool:
         known = {ns: head.digest for ns, head in heads.items()}
 
@@ -317,6 +337,7 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
         done = await self._sql.transaction(
             [
                 ("lock_heads", (thread.key,)),
+                ("sever", (thread.key, *bind.edges(edges))),
                 ("remove_all_but", (thread.key, *bind.pairs(kept), arrays.texts(heads))),
                 ("sweep_chunks", (thread.key,)),
             ],

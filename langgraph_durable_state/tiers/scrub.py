@@ -95,7 +95,7 @@ def _sight(rows: Sequence[tuple[Any, ...]]) -> Sight:
         elif kind == 1:
             heads[a] = RawHead(a, e, b, g, h)
         elif kind == 2:
-            records[a, b] = RawRecord(a, b, c, e, g, h, i, d, f, k)
+            records[a, b] = RawRecord(a, b, c, e, g, h, i, d, f, k, j)
         elif kind == 3:
             writes.append(RawWrite(a, b, c, f, d, e, g, h, i))
         else:

@@ -23,7 +23,17 @@ from langgraph_durable_state.words import (
     PutWrites,
     Thread,
 )
-from tests.explore import behind, heads, leases, migrations, rekeys, removals, scenarios, scrubs
+from tests.explore import (
+    behind,
+    edges,
+    heads,
+    leases,
+    migrations,
+    rekeys,
+    removals,
+    scenarios,
+    scrubs,
+)
 from tests.explore.explorer import FoundError, Scenario, Task, explore, replay, switch
 from tests.explore.scenarios import Stored
 
@@ -123,6 +133,13 @@ LEAST: Mapping[type[Stored], int] = {
     rekeys.RekeyBesidePrune: comb(10, 4),
     rekeys.RekeyBesideDelete: comb(9, 3),
     rekeys.RekeyBesideWrites: 7,
+    # Under a key a fork has five steps: who is head, what is there of it, the commit that finds the
+    # parent gone, the look for it, and the commit of all of it; or three.
+    edges.ForkBesidePrune: comb(6, 3),
+    edges.LoserBesidePrune: comb(6, 3),
+    edges.CopyBesidePrune: comb(11, 4),
+    edges.ScrubBesidePrune: comb(9, 3),
+    edges.ForkBesideRemoval: comb(10, 3),
     # Migrating takes 5 steps: what Redis may be ahead of, heads, a page without values, one with
     # them, and the rewriting. The run has two, reading one.
     migrations.MigrateBesidePut: comb(7, 2),
@@ -171,6 +188,8 @@ SLOW = {
     scrubs.MendBesidePrune,
     heads.VerifyBesideDelete,
     heads.ListBesidePutAndRemoval,
+    edges.CopyBesidePrune,
+    edges.ForkBesideRemoval,
     migrations.MigrateBesidePut,
 }
 """Half a minute each, or more."""
@@ -365,12 +384,30 @@ class FlushesWithoutKeeping(MemoryDurable):
     flushing = False
 
 
+class RemovesBlindly(MemoryDurable):
+    """Whose parents go was looked for before the last of them came."""
+
+    async def remove(self, thread: Thread, doomed: Any, seals: Any = None, edges: Any = ()) -> bool:
+        self._world.rows(thread).sever(edges)
+        return await super().remove(thread, doomed, seals or {})
+
+
+class StoresNoEdges(MemoryDurable):
+    """A put whose parent was gone does not say so."""
+
+    async def commit(self, batch: Sequence[Put | PutWrites]) -> list[Outcome]:
+        bare = [replace(one, edge=b"") if isinstance(one, Put) else one for one in batch]
+        return await super().commit(bare)
+
+
 FAULTS: Sequence[tuple[type[Stored], type[MemoryDurable]]] = [
     (scenarios.TwoPuts, ComparesNothing),
     (scenarios.TwoFirstPuts, ComparesNothing),
     (scenarios.TwoPutsAndReader, ComparesNothing),
     (scenarios.TwoPuts, KeepsNoLoser),
     (removals.PutBesidePrune, PrunesBlindly),
+    (edges.ForkBesideRemoval, RemovesBlindly),
+    (edges.ForkBesidePrune, StoresNoEdges),
     (removals.WritesBesidePrune, SweepsWrites),
     (removals.ForkBesidePrune, TrustsTheBase),
     (behind.WritesBesideFlush, DropsLaterBatches),

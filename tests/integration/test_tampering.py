@@ -117,6 +117,17 @@ HEAD_ATTACKS = {
 }
 
 LIST_ATTACKS = {
+    "an older checkpoint deleted": (f"DELETE FROM durable_state.checkpoint WHERE {rows('middle')}"),
+    "the first checkpoint deleted": (
+        f"DELETE FROM durable_state.checkpoint WHERE parent IS NULL AND tk = {of_head('tk')}"
+    ),
+    "all but the head deleted": (
+        f"DELETE FROM durable_state.checkpoint WHERE tk = {of_head('tk')} AND id <> {of_head('id')}"
+    ),
+    "an older checkpoint deleted, its child said to be refused": (
+        f"UPDATE durable_state.checkpoint SET refused = true WHERE tk = {of_head('tk')};"
+        f" DELETE FROM durable_state.checkpoint WHERE {rows('middle')}"
+    ),
     "a byte of an older record flipped": (
         f"UPDATE durable_state.checkpoint SET {flipped('record')} WHERE {rows('middle')}"
     ),
@@ -198,6 +209,78 @@ async def test_nothing_is_noticed_where_nothing_was_changed(
     assert len(await saver.list(at("copy"))) == 8
     await saver.prune(["copy"])
     assert len(await saver.list(at("copy"))) == 1
+
+
+PRUNED = {
+    "its edge deleted": "UPDATE durable_state.checkpoint SET edge = NULL",
+    "its edge altered": f"UPDATE durable_state.checkpoint SET {flipped('edge')}",
+    "its edge copied from another thread": (
+        "UPDATE durable_state.checkpoint c SET edge ="
+        " (SELECT edge FROM durable_state.checkpoint o WHERE o.tk <> c.tk)"
+    ),
+}
+
+
+@pytest.mark.parametrize("key", ["integrity_key", "encryption_key"])
+@pytest.mark.parametrize("attack", PRUNED)
+async def test_nobody_else_says_that_something_was_pruned(
+    postgres_url: str, face: Face, open_saver: Open, key: str, attack: str
+) -> None:
+    """What is left of a thread is listed; not, what is left of another that somebody cut off."""
+    saver = open_saver(postgres_url, **{key: KEY})
+    await two_runs(face, saver.target)
+    await saver.prune(["t", "other"])
+    reader = open_saver(postgres_url, **{key: KEY})
+    assert len(await reader.list(None)) == 2
+    assert await reader.verify()
+    query(postgres_url, PRUNED[attack])
+    with pytest.raises(CorruptionError, match="nothing signed says that it was removed"):
+        await reader.list(at())
+    found = await reader.verify()
+    assert {(f.kind, f.outcome) for f in found.findings} == {("checkpoint", "lost")}
+
+
+@pytest.mark.parametrize("key", ["integrity_key", "encryption_key"])
+async def test_a_listing_says_what_is_missing_whatever_is_asked_for(
+    postgres_url: str, open_saver: Open, key: str
+) -> None:
+    """By its child, where that is listed: with a limit, a filter, or before some checkpoint; and
+    also where lists leave out what is damaged."""
+    saver = open_saver(postgres_url, on_corrupt="fall_back", **{key: KEY})
+    configs = await chain(saver, [{"c": n} for n in range(5)])
+    gone = configs[2]["configurable"]["checkpoint_id"]
+    query(postgres_url, f"DELETE FROM durable_state.checkpoint WHERE id = '{gone}'")
+    asked: list[dict[str, Any]] = [
+        {"limit": 2},
+        {"filter": {"step": 3}},
+        {"before": configs[4]},
+    ]
+    for options in ({}, *asked):
+        with pytest.raises(CorruptionError) as told:
+            await saver.list(at(), **options)
+        assert told.value.checkpoint == gone
+    assert [values_of(found) for found in await saver.list(at(), limit=1)] == [{"c": 4}]
+    found = await saver.list(at(), before=configs[3])
+    assert [values_of(one) for one in found] == [{"c": 1}, {"c": 0}]
+
+
+@pytest.mark.parametrize("key", ["integrity_key", "encryption_key"])
+async def test_a_run_does_not_hide_that_the_head_was_deleted(
+    postgres_url: str, open_saver: Open, key: str
+) -> None:
+    """It goes on from the head that it was given, and from then on something else is the head."""
+    saver = open_saver(postgres_url, **{key: KEY})
+    configs = await chain(saver, [{"c": n} for n in range(3)])
+    found = await saver.get_tuple(at())
+    gone = configs[2]["configurable"]["checkpoint_id"]
+    query(postgres_url, f"DELETE FROM durable_state.checkpoint WHERE id = '{gone}'")
+    versions = {"c": saver.target.get_next_version(found.checkpoint["channel_versions"]["c"], None)}
+    await put(saver, found.config, cp({"c": "next"}, versions=versions), new=versions)
+    reader = open_saver(postgres_url, **{key: KEY})
+    assert values_of(await reader.get_tuple(at())) == {"c": "next"}
+    with pytest.raises(CorruptionError) as told:
+        await reader.list(at())
+    assert told.value.checkpoint == gone
 
 
 async def test_an_older_version_of_a_checkpoint_is_not_taken_back(

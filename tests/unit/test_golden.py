@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph_durable_state.decisions import codec, dictionary, heads
+from langgraph_durable_state.decisions import codec, dictionary, edges, heads
 from langgraph_durable_state.decisions.cipher import Masters
 from langgraph_durable_state.decisions.codec import Blobs
 from langgraph_durable_state.decisions.evolution.operations import (
@@ -37,7 +38,8 @@ def rows_of(stored: dict[str, Any]) -> tuple[RecordRow, dict[int, ChunkRow], lis
     row = stored["row"]
     digest, packed = bytes.fromhex(row["digest"]), bytes.fromhex(row["record"])
     names = stored["ns"], row["id"], row.get("parent")
-    record = RecordRow(*names, 1, digest, packed, tuple(row["numbers"]))
+    edge = bytes.fromhex(row.get("edge", ""))
+    record = RecordRow(*names, 1, digest, packed, tuple(row["numbers"]), edge=edge)
     chunks = {
         no: ChunkRow(no, bytes.fromhex(digest), bytes.fromhex(blob))
         for no, digest, blob in stored["chunks"]
@@ -153,6 +155,35 @@ def test_format_2_is_read(kind: str) -> None:
     head = bytes.fromhex(stored["head"])
     digest = record_row.digest
     assert heads.signed(place, record.id, digest, head, keys) == heads.Signed(record.id, digest, 1)
+
+
+@pytest.mark.parametrize("kind", ["signed", "encrypted"])
+def test_format_4_is_read(kind: str) -> None:
+    """What is left of a pruned thread, under a key: its parent is not missed, as long as the edge
+    is there. What is signed is in the shapes of two versions of a state."""
+    stored: dict[str, Any] = json.loads((GOLDEN / "format-4.json").read_text())[kind]
+    keys = keys_of_format_2(kind, stored)
+    place = Place(named(stored["tenant"], stored["thread"]), stored["ns"])
+    row, chunks, _ = rows_of(stored)
+    blobs = Blobs(keys=keys)
+    said = [
+        HumanMessage("What is the weather in Lisbon? " * 12, id="h"),
+        AIMessage("Sunny, 24 degrees. " * 20, id="a"),
+    ]
+    values: Any = {0: {"messages": said, "counter": 7}}
+    if kind == "signed":
+        values[1] = {"said": said, "counter": "7"}
+    for version, expected in values.items():
+        shape = Shape(schema_of_format_3()) if version else Shape()
+        reader = Reader(blobs, keep=False, shape=shape)
+        record = reader.record(place, row, chunks)
+        found = reader.tuple_of(record, [], Serializer(JsonPlusSerializer()), None, False)
+        assert found.checkpoint["channel_values"] == expected
+        assert edges.is_told(record, row)
+        assert not edges.is_told(record, replace(row, edge=b""))
+    head = bytes.fromhex(stored["head"])
+    assert heads.signed(place, row.id, row.digest, head, keys) is not None
+    assert codec.record_parts(row, blobs).format == 4
 
 
 def schema_of_format_3() -> StateSchema:

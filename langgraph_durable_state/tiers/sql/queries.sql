@@ -28,10 +28,10 @@ WITH put AS MATERIALIZED (
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[],
     $8::bytea[], $9::text[], $10::bytea[], $11::int[], $12::text[], $13::bytea[],
     $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $34::bytea[], $35::bytea[],
-    $36::bigint[], $41::bytea[], $42::bytea[]
+    $36::bigint[], $41::bytea[], $42::bytea[], $43::bytea[]
   ) WITH ORDINALITY AS p (
     tk, ns, id, parent, claim, expected, digest, record, meta, chunks, size, needs, base,
-    tenant, thread_id, user_id, session_id, mark, spell, fence, seal, follows, ord
+    tenant, thread_id, user_id, session_id, mark, spell, fence, seal, follows, edge, ord
   ) ORDER BY tk, ns COLLATE "C"
 ), given AS MATERIALIZED (
   SELECT g.*, (SELECT h.ahead FROM {schema}.head h WHERE (h.tk, h.ns) = (g.tk, g.ns)) AS ahead
@@ -59,7 +59,10 @@ WITH put AS MATERIALIZED (
        WHERE (l.tk, l.fence) = (f.tk, f.fence) AND (SELECT count(*) FROM held) >= 0 FOR SHARE) l
    WHERE f.fence IS NOT NULL
 ), able AS MATERIALIZED (  -- joined to "held" so that heads are locked first, as a prune does
-  SELECT p.* FROM put p LEFT JOIN held USING (ord)
+  SELECT p.*, p.edge IS NOT NULL AND (
+           SELECT true FROM {schema}.checkpoint c
+            WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.parent) FOR KEY SHARE) IS NULL AS orphan
+    FROM put p LEFT JOIN held USING (ord)
    WHERE (p.needs IS NULL OR (
        SELECT true FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.needs) AND p.base IN ('', c.digest)
@@ -120,12 +123,13 @@ WITH put AS MATERIALIZED (
    ORDER BY c.tk, c.no
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 ), records AS (
-  INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta)
-  SELECT tk, ns, id, seq, parent, digest, chunks, size, record, meta::jsonb FROM won
+  INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta, edge)
+  SELECT tk, ns, id, seq, parent, digest, chunks, size, record, meta::jsonb,
+         CASE WHEN orphan THEN edge END FROM won
   ON CONFLICT (tk, ns, id) DO UPDATE
     SET seq = excluded.seq, parent = excluded.parent, digest = excluded.digest, refused = false,
         chunks = excluded.chunks, size = excluded.size, record = excluded.record,
-        meta = excluded.meta
+        meta = excluded.meta, edge = excluded.edge
 ), threads AS (
   INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
   SELECT DISTINCT ON (tk) tk, tenant, thread_id, user_id, session_id FROM won WHERE fresh
@@ -152,6 +156,10 @@ WITH held AS MATERIALIZED (
 ), fence AS MATERIALIZED (
   SELECT true FROM {schema}.lease
    WHERE (tk, fence) = ($1, $23::bigint) AND (SELECT count(*) FROM held) >= 0 FOR SHARE
+), parent AS MATERIALIZED (  -- if it has to be known
+  SELECT digest FROM {schema}.checkpoint
+   WHERE ($26::bytea IS NOT NULL OR $27::bytea IS NOT NULL) AND (SELECT count(*) FROM held) >= 0
+     AND (tk, ns, id) = ($1, $2, $4::text) FOR KEY SHARE
 ), able AS MATERIALIZED (
   SELECT true FROM (SELECT 1) AS one LEFT JOIN held ON true
    WHERE ($12::text IS NULL OR (
@@ -159,9 +167,7 @@ WITH held AS MATERIALIZED (
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $12) AND $13::bytea IN ('', c.digest)
           AND ($21::bytea IS NULL OR substring(sha256(c.chunks) FROM 1 FOR 8) = $21)
           FOR KEY SHARE))
-     AND ($26::bytea IS NULL OR (
-       SELECT c.digest = $26 FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = ($1, $2, $4::text) FOR KEY SHARE) IS NOT FALSE)
+     AND NOT EXISTS (SELECT FROM parent WHERE digest <> $26)
      AND ($21 IS NULL OR $12 IS NOT NULL OR held.digest <> $6::bytea OR NOT EXISTS (
        SELECT FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, held.id)
@@ -173,7 +179,7 @@ WITH held AS MATERIALIZED (
      AND ($23 IS NULL OR EXISTS (SELECT FROM fence))
      AND ($24::bytea[] IS NULL OR cardinality($24) = (
        SELECT count(DISTINCT w.digest) FROM {schema}.write w
-        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($24)))
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4) AND w.digest = ANY ($24)))
 ), moved AS (
   UPDATE {schema}.head h SET seq = h.seq + 1, id = $3, digest = $7, seal = $25::bytea FROM held, able
    WHERE (h.tk, h.ns) = ($1, $2)
@@ -195,13 +201,14 @@ WITH held AS MATERIALIZED (
     FROM won, unnest($18::bigint[], $19::bytea[], $20::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 ), records AS (
-  INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta)
-  SELECT $1, $2, $3, won.seq, $4::text, $7, $10::bytea, $11::int, $8::bytea, $9::text::jsonb
+  INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta, edge)
+  SELECT $1, $2, $3, won.seq, $4, $7, $10::bytea, $11::int, $8::bytea, $9::text::jsonb,
+         CASE WHEN NOT EXISTS (SELECT FROM parent) THEN $27 END
     FROM won
   ON CONFLICT (tk, ns, id) DO UPDATE
     SET seq = excluded.seq, parent = excluded.parent, digest = excluded.digest, refused = false,
         chunks = excluded.chunks, size = excluded.size, record = excluded.record,
-        meta = excluded.meta
+        meta = excluded.meta, edge = excluded.edge
 ), threads AS (
   INSERT INTO {schema}.thread (tk, tenant, id, user_id, session_id)
   SELECT $1, $14::bytea, $15::bytea, $16::bytea, $17::bytea FROM won WHERE fresh
@@ -258,7 +265,8 @@ WITH parent AS MATERIALIZED (
      FOR KEY SHARE
 ), followed AS MATERIALIZED (
   SELECT digest FROM {schema}.checkpoint
-   WHERE $19::bytea IS NOT NULL AND (tk, ns, id) = ($1, $2, $4) FOR KEY SHARE
+   WHERE ($19::bytea IS NOT NULL OR $20::bytea IS NOT NULL) AND (tk, ns, id) = ($1, $2, $4)
+     FOR KEY SHARE
 ), fence AS MATERIALIZED (
   SELECT true FROM {schema}.lease WHERE (tk, fence) = ($1, $17::bigint) FOR SHARE
 ), next AS (
@@ -275,9 +283,10 @@ WITH parent AS MATERIALIZED (
     FROM next, unnest($9::bigint[], $10::bytea[], $11::bytea[]) AS c (no, digest, data)
   ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
 )
-INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, meta, chunks, size, refused)
+INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, meta, chunks, size, refused,
+                                edge)
 SELECT $1, $2, $3, next.seq, $4::text, $5::bytea, $6::bytea, $7::text::jsonb, $8::bytea,
-       $13::int, $14::boolean
+       $13::int, $14::boolean, CASE WHEN NOT EXISTS (SELECT FROM followed) THEN $20 END
   FROM next
 ON CONFLICT (tk, ns, id) DO NOTHING
 RETURNING seq;
@@ -360,8 +369,10 @@ OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 -- $3 id, $4 before (by position if it is one of that namespace, else by id), $5/$6 filter keys and
 -- values, $7/$8 the last row of the page before, $9 how many.
 SELECT * FROM (
-  SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused,
-         (SELECT bool_or(h.ahead IS NOT NULL) FROM {schema}.head h WHERE h.tk = $1)
+  SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks,
+         (SELECT bool_or(h.ahead IS NOT NULL) FROM {schema}.head h WHERE h.tk = $1),
+         c.refused, coalesce(c.edge, ''), c.parent IS NOT NULL AND NOT EXISTS (
+           SELECT FROM {schema}.checkpoint p WHERE (p.tk, p.ns, p.id) = (c.tk, c.ns, c.parent))
     FROM {schema}.checkpoint c
    WHERE c.tk = $1::uuid
      AND ($2::text IS NULL OR c.ns = $2)
@@ -406,7 +417,7 @@ WITH RECURSIVE up AS (
       ON c.tk = $1 AND c.ns = $2 AND c.id = up.parent
    WHERE up.depth < $4::int
 )
-SELECT id, parent, seq, digest, record, chunks, refused FROM up ORDER BY depth
+SELECT id, parent, seq, digest, record, chunks, refused, coalesce(edge, '') FROM up ORDER BY depth
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- heads: The heads of a thread.
@@ -440,6 +451,23 @@ SELECT t.tk, t.tenant, t.id, t.user_id, t.session_id, c.ns, c.id
    AND c.meta -> 'run_id' = ANY ($3::jsonb[]) AND t.tenant = $1::bytea
    AND (t.at < 'infinity' OR EXISTS (SELECT FROM {schema}.head h WHERE h.tk = t.tk AND h.digest <> ''))
 OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- children: The checkpoints that stay when these (namespaces $2, ids $3) go, whose parents they are.
+SELECT c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused
+  FROM {schema}.checkpoint c JOIN {schema}.checkpoint p
+    ON (p.tk, p.ns, p.id) = (c.tk, c.ns, c.parent)
+ WHERE c.tk = $1::uuid
+   AND (p.ns, p.id) IN (SELECT * FROM unnest($2::text[], $3::text[]))
+   AND (c.ns, c.id) NOT IN (SELECT * FROM unnest($2, $3))
+ ORDER BY c.ns, c.id
+OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
+
+-- sever: Says in these checkpoints ($2 namespaces, $3 ids, $4 digests, $5 what says so) that their
+-- parents, if they are there, are removed now.
+UPDATE {schema}.checkpoint c SET edge = e.edge
+  FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[]) AS e (ns, id, digest, edge)
+ WHERE c.tk = $1::uuid AND (c.ns, c.id, c.digest) = (e.ns, e.id, e.digest)
+   AND EXISTS (SELECT FROM {schema}.checkpoint p WHERE (p.tk, p.ns, p.id) = (c.tk, c.ns, c.parent));
 
 -- remove_checkpoints: Removes these checkpoints (namespaces $2, ids $3) with their writes.
 WITH gone AS (
@@ -488,13 +516,21 @@ SELECT $2::uuid, no, digest, data FROM {schema}.chunk
  WHERE tk = $1::uuid AND no = ANY ($3::bigint[])
 ON CONFLICT DO NOTHING;
 
--- copy_rows: Stores the checkpoints of a copied thread.
-INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, chunks, size, refused, meta)
-SELECT $2::uuid, n.ns, n.id, n.seq, n.parent, n.digest, n.record, n.chunks, c.size, n.refused, c.meta
-  FROM unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[],
-              $9::bytea[], $10::boolean[])
-    AS n (ns, id, seq, parent, digest, record, chunks, refused)
-  JOIN {schema}.checkpoint c ON c.tk = $1::uuid AND c.ns = n.ns AND c.id = n.id
+-- copy_rows: Stores the checkpoints of a copied thread; with an edge those whose parents it has not.
+WITH made AS MATERIALIZED (
+  SELECT n.*, c.size, c.meta
+    FROM unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[],
+                $9::bytea[], $10::boolean[], $11::bytea[])
+      AS n (ns, id, seq, parent, digest, record, chunks, refused, edge)
+    JOIN {schema}.checkpoint c ON c.tk = $1::uuid AND c.ns = n.ns AND c.id = n.id
+)
+INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, record, chunks, size, refused, meta,
+                                edge)
+SELECT $2::uuid, n.ns, n.id, n.seq, n.parent, n.digest, n.record, n.chunks, n.size, n.refused, n.meta,
+       CASE WHEN NOT EXISTS (SELECT FROM made p WHERE (p.ns, p.id) = (n.ns, n.parent))
+             AND NOT EXISTS (SELECT FROM {schema}.checkpoint p
+                              WHERE (p.tk, p.ns, p.id) = ($2, n.ns, n.parent)) THEN n.edge END
+  FROM made n
 ON CONFLICT DO NOTHING;
 
 -- copy_writes: Stores the pending writes of a copied thread.
@@ -691,7 +727,7 @@ OFFSET CASE WHEN pg_is_in_recovery() THEN -1 END;
 
 -- scan_records: The next checkpoints of a thread, as they are stored.
 SELECT * FROM (
-  SELECT ns, id, parent, seq, digest, record, chunks, meta::text, size, refused
+  SELECT ns, id, parent, seq, digest, record, chunks, meta::text, size, refused, coalesce(edge, '')
     FROM {schema}.checkpoint
    WHERE tk = $1::uuid AND ($2::text IS NULL OR (ns, id) > ($2, $3::text))
    ORDER BY ns, id LIMIT $4::int) AS page
@@ -714,8 +750,8 @@ UNION ALL
 SELECT 1, ns, id, NULL, NULL, seq, NULL, digest, seal, NULL, NULL, NULL
   FROM {schema}.head WHERE tk = $1 AND ($4::text[] IS NULL OR ns = ANY ($4))
 UNION ALL
-SELECT 2, c.ns, c.id, c.parent, c.meta::text, c.seq, c.size, c.digest, c.record, c.chunks, NULL,
-       c.refused
+SELECT 2, c.ns, c.id, c.parent, c.meta::text, c.seq, c.size, c.digest, c.record, c.chunks,
+       coalesce(c.edge, ''), c.refused
   FROM unnest($2::text[], $3::text[]) AS k (ns, id)
   JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = k.ns AND c.id = k.id
 UNION ALL
@@ -816,13 +852,13 @@ SELECT FROM {schema}.checkpoint WHERE tk = $1::uuid ORDER BY ns, id FOR UPDATE;
 
 -- rewrite: Replaces all checkpoints of a thread whose heads are locked, if they are those that are
 -- given ($2 namespaces, $4 ids, $5 old digests), by the same under new namespaces ($3) and digests
--- ($6 to $9), and heads ($29 to $33) with them. Writes go ($10 to $14), and others take their places
+-- ($6 to $9) and edges ($34), and heads ($29 to $33) with them. Writes go ($10 to $14), and others take their places
 -- ($16 to $25); if $15, there must be none but those. $26 to $28 are the new chunks. Whether it was
 -- done. What is counted is gone before anything comes.
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[], $6::bytea[], $7::bytea[],
-                       $8::text[], $9::bytea[])
-             AS g (former, ns, id, old, digest, record, meta, chunks)
+                       $8::text[], $9::bytea[], $34::bytea[])
+             AS g (former, ns, id, old, digest, record, meta, chunks, edge)
 ), doomed AS MATERIALIZED (
   SELECT * FROM unnest($10::text[], $11::text[], $12::text[], $13::int[], $14::bytea[])
            WITH ORDINALITY AS d (ns, id, task, slot, old, ord)
@@ -838,7 +874,8 @@ WITH given AS MATERIALIZED (
    WHERE c.tk = $1::uuid
 ), records AS (
   UPDATE {schema}.checkpoint c
-     SET ns = g.ns, digest = g.digest, record = g.record, meta = g.meta::jsonb, chunks = g.chunks
+     SET ns = g.ns, digest = g.digest, record = g.record, meta = g.meta::jsonb, chunks = g.chunks,
+         edge = g.edge
     FROM given g, same WHERE same.same AND (c.tk, c.ns, c.id) = ($1, g.former, g.id)
 ), gone AS (
   DELETE FROM {schema}.write w USING doomed d, same

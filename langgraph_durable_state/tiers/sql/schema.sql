@@ -191,4 +191,13 @@ CREATE TABLE {schema}.quarantine (
 
 INSERT INTO {schema}.installed (version) VALUES (3);
 
+END IF;
+
+-- Version 4: "edge" says, under a key, that a checkpoint's parent was removed by maintenance.
+IF NOT EXISTS (SELECT FROM {schema}.installed WHERE version >= 4) THEN
+
+ALTER TABLE {schema}.checkpoint ADD COLUMN edge bytea;
+
+INSERT INTO {schema}.installed (version) VALUES (4);
+
 END IF; END $install$;
