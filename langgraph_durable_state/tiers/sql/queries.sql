@@ -68,13 +68,12 @@ WITH put AS MATERIALIZED (
      AND (p.follows IS NULL OR (
        SELECT c.digest = p.follows FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.parent) FOR KEY SHARE) IS NOT FALSE)
-     AND (p.mark IS NULL OR p.needs IS NOT NULL OR held.digest <> p.expected OR NOT EXISTS (
-       SELECT FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, held.id)
-          AND substring(sha256(c.chunks) FROM 1 FOR 8) <> p.mark))
-     AND NOT (p.claim = 0 AND EXISTS (
-       SELECT FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
+     AND (p.mark IS NULL OR p.needs IS NOT NULL OR held.digest <> p.expected OR (
+       SELECT substring(sha256(c.chunks) FROM 1 FOR 8) <> p.mark FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, held.id)) IS NOT TRUE)
+     AND (p.claim <> 0 OR (
+       SELECT c.digest = p.digest FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id)) IS NOT TRUE)
      AND held.ahead IS NOT DISTINCT FROM p.spell
      AND (p.fence IS NULL OR (p.tk, p.fence) IN (SELECT tk, fence FROM fence))
      AND NOT EXISTS (SELECT FROM bereft WHERE bereft.put = p.ord)
@@ -162,13 +161,12 @@ WITH held AS MATERIALIZED (
      AND ($26::bytea IS NULL OR (
        SELECT c.digest = $26 FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = ($1, $2, $4::text) FOR KEY SHARE) IS NOT FALSE)
-     AND ($21 IS NULL OR $12 IS NOT NULL OR held.digest <> $6::bytea OR NOT EXISTS (
-       SELECT FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = ($1, $2, held.id)
-          AND substring(sha256(c.chunks) FROM 1 FOR 8) <> $21))
-     AND NOT ($5::int = 0 AND EXISTS (
-       SELECT FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
+     AND ($21 IS NULL OR $12 IS NOT NULL OR held.digest <> $6::bytea OR (
+       SELECT substring(sha256(c.chunks) FROM 1 FOR 8) <> $21 FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, held.id)) IS NOT TRUE)
+     AND ($5::int <> 0 OR (
+       SELECT c.digest = $7::bytea FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text)) IS NOT TRUE)
      AND held.ahead IS NOT DISTINCT FROM $22::bytea
      AND ($23 IS NULL OR EXISTS (SELECT FROM fence))
      AND ($24::bytea[] IS NULL OR cardinality($24) = (
