@@ -4,6 +4,10 @@
 -- standby, which may be behind: behind a pooler no check that was made before is worth anything.
 -- It costs 1 us a statement; a condition would cost 3, or not be looked at where no row is found.
 -- Beside a LIMIT it would hide from the planner how few rows are wanted, so it stands outside.
+--
+-- What is always true of "seq" lets a statement use the index on it, which no other can (see
+-- `checkpoint_order` in schema.sql). One row is looked up by a scalar subquery, not by EXISTS: within
+-- an OR that may become a hash of all rows that there are.
 
 -- installed: The newest version of the tables, if they are there.
 SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END
@@ -88,7 +92,8 @@ WITH put AS MATERIALIZED (
 ), opened AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT p.tk, p.ns, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)), 0), p.id, p.digest, p.seal
+                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)
+                                       AND c.seq <= 9223372036854775807), 0), p.id, p.digest, p.seal
     FROM able p
    WHERE p.claim <> 1 AND NOT EXISTS (SELECT FROM held WHERE held.ord = p.ord)
    ORDER BY p.tk, p.ns COLLATE "C"
@@ -181,7 +186,8 @@ WITH held AS MATERIALIZED (
 ), opened AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT $1, $2, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                WHERE (c.tk, c.ns) = ($1, $2)), 0), $3, $7, $25
+                                WHERE (c.tk, c.ns) = ($1, $2)
+                                  AND c.seq <= 9223372036854775807), 0), $3, $7, $25
     FROM able WHERE $5 <> 1 AND NOT EXISTS (SELECT FROM held)
   ON CONFLICT DO NOTHING
   RETURNING seq, true AS fresh
@@ -361,7 +367,7 @@ SELECT * FROM (
   SELECT c.tk, c.ns, c.id, c.parent, c.seq, c.digest, c.record, c.chunks, c.refused,
          (SELECT bool_or(h.ahead IS NOT NULL) FROM {schema}.head h WHERE h.tk = $1)
     FROM {schema}.checkpoint c
-   WHERE c.tk = $1::uuid
+   WHERE c.tk = $1::uuid AND c.seq <= 9223372036854775807
      AND ($2::text IS NULL OR c.ns = $2)
      AND ($3::text IS NULL OR c.id = $3)
      AND ($4::text IS NULL OR coalesce(
@@ -463,7 +469,8 @@ UPDATE {schema}.head h SET id = c.id, digest = c.digest,
        seal = coalesce((SELECT s.seal FROM unnest($2::bytea[], $3::bytea[]) AS s (digest, seal)
                          WHERE s.digest = c.digest LIMIT 1), '')
   FROM (SELECT DISTINCT ON (ns) ns, id, digest FROM {schema}.checkpoint
-         WHERE tk = $1::uuid AND NOT refused ORDER BY ns, seq DESC) c
+         WHERE tk = $1::uuid AND seq <= 9223372036854775807 AND NOT refused
+         ORDER BY ns, seq DESC) c
  WHERE h.tk = $1 AND h.ns = c.ns AND NOT EXISTS (
    SELECT FROM {schema}.checkpoint x WHERE (x.tk, x.ns, x.id) = (h.tk, h.ns, h.id));
 
@@ -503,7 +510,8 @@ ON CONFLICT DO NOTHING;
 
 -- copy_heads: Makes a copied thread visible; $4 signs its heads.
 INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
-SELECT $1::uuid, c.ns, (SELECT max(seq) FROM {schema}.checkpoint m WHERE m.tk = c.tk AND m.ns = c.ns),
+SELECT $1::uuid, c.ns, (SELECT max(seq) FROM {schema}.checkpoint m
+                         WHERE m.tk = c.tk AND m.ns = c.ns AND m.seq <= 9223372036854775807),
        c.id, c.digest, h.seal
   FROM unnest($2::text[], $3::text[], $4::bytea[]) AS h (ns, id, seal)
   JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = h.ns AND c.id = h.id
@@ -523,7 +531,8 @@ UPDATE {schema}.thread SET at = now()
 -- fence $5 is not that of the thread's lease any more.
 INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest, ahead, ahead_at)
 SELECT $1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                      WHERE (c.tk, c.ns) = ($1, $2)), 0), '', '', $3::bytea, now()
+                                      WHERE (c.tk, c.ns) = ($1, $2)
+                                        AND c.seq <= 9223372036854775807), 0), '', '', $3::bytea, now()
  WHERE $5::bigint IS NULL OR EXISTS (
    SELECT FROM {schema}.lease l WHERE (l.tk, l.fence) = ($1, $5))
 ON CONFLICT (tk, ns) DO UPDATE
@@ -583,7 +592,8 @@ WITH target AS MATERIALIZED (
   RETURNING true
 ), made AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
-  SELECT t.tk, t.ns, (SELECT max(c.seq) FROM {schema}.checkpoint c WHERE (c.tk, c.ns) = ($1, $2)),
+  SELECT t.tk, t.ns, (SELECT max(c.seq) FROM {schema}.checkpoint c
+                       WHERE (c.tk, c.ns) = ($1, $2) AND c.seq <= 9223372036854775807),
          t.id, t.digest, $6
     FROM target t WHERE $3 = ''
   ON CONFLICT DO NOTHING
