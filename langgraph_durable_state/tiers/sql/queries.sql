@@ -149,6 +149,33 @@ UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, coalesce(ahead, ''), false, tk, ns, NULL, NULL FROM given
  WHERE ahead IS DISTINCT FROM spell;
 
+-- move_one: Stores one put that waits alone and moves a head from where its run left it, as nearly all
+-- do, and that needs nothing else but what it consumed; it touches half of the tables that `put_one`
+-- does and takes half the time. Where it stores nothing, `put_one` says why.
+WITH moved AS (
+  UPDATE {schema}.head h SET seq = h.seq + 1, id = $3::text, digest = $6::bytea, seal = $16::bytea
+   WHERE (h.tk, h.ns) = ($1::uuid, $2::text) AND h.digest = $5::bytea AND h.ahead IS NULL
+     AND ($14::bytea IS NULL OR (
+       SELECT substring(sha256(c.chunks) FROM 1 FOR 8) <> $14 FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, h.id)) IS NOT TRUE)
+     AND ($15::bytea[] IS NULL OR cardinality($15) = (
+       SELECT count(DISTINCT w.digest) FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($15)))
+  RETURNING h.seq
+), chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT $1, c.no, c.digest, c.data
+    FROM moved, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
+)
+INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta)
+SELECT $1, $2, $3, moved.seq, $4, $6, $9::bytea, $10::int, $7::bytea, $8::text::jsonb FROM moved
+ON CONFLICT (tk, ns, id) DO UPDATE
+  SET seq = excluded.seq, parent = excluded.parent, digest = excluded.digest, refused = false,
+      chunks = excluded.chunks, size = excluded.size, record = excluded.record,
+      meta = excluded.meta
+RETURNING seq;
+
 -- put_one: Stores one put that waits alone; what `commit` does, without its arrays.
 WITH held AS MATERIALIZED (
   SELECT seq, id, digest, ahead FROM {schema}.head WHERE (tk, ns) = ($1::uuid, $2::text)
