@@ -8,13 +8,13 @@ version; old ones are read for ever. A blob also names the key that its row's di
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import ormsgpack
 
 from ..errors import EvolutionError
-from ..words import ChunkRow, Digest, Place, RecordRow, Typed, WriteRow
+from ..words import ChunkRow, Digest, Place, RecordRow, Typed, WriteRow, frozen
 from . import digest as digests
 from .blobs import Blobs as Blobs
 from .blobs import Compression as Compression
@@ -128,7 +128,7 @@ def numbers_of(channels: Sequence[Channel]) -> tuple[int, ...]:
 # -- records ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Form:
     """A checkpoint in the shape of a version of the state."""
 
@@ -142,7 +142,7 @@ class Form:
         return seal.of_form(self.schema_version, self.body, self.metadata, digests)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """One checkpoint with its chunks, in the form in which it is stored.
 
@@ -248,7 +248,7 @@ def _packed_form(form: Record | Form) -> tuple[Any, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FormParts:
     """What is stored of a checkpoint in one version of the state; nothing proves it here."""
 
@@ -269,7 +269,7 @@ class FormParts:
         return Form(self.schema_version, Typed(*self.body), Typed(*self.metadata), channels)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordParts:
     """The fields of a row's `record` column; nothing proves them here."""
 
@@ -391,7 +391,7 @@ def _split(joined: bytes) -> tuple[Digest, ...]:
 # -- writes ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """One row's worth of a task's writes: the written values as channels, in order, in the shape
     of a version of the user's state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
@@ -16,7 +16,7 @@ from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import own_fields, untagged
-from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow
+from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow, frozen
 from .dual_write import DualWrite
 from .runs import Against, Run, Stance
 from .shaping import Shape
@@ -44,7 +44,7 @@ READ_MARKS = {UNVERIFIED_MARK, STALE_MARK, AGED_MARK, FELL_BACK_MARK}
 """What a read adds to metadata; never stored."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """One call of `put`, its ids checked. `parent` is the checkpoint's id in the config."""
 
@@ -117,7 +117,7 @@ def request(
     return Request(place, id, parent, config, checkpoint, metadata, new_versions)
 
 
-@dataclass(frozen=True)
+@frozen
 class Draft:
     """A put, with what is known in this process of it and of its parent."""
 
@@ -325,7 +325,7 @@ def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> d
 # -- writes ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class DraftWrites:
     """One task's writes, the chunks that are new with them, the seal that these are under, and the
     fence of their lease."""
