@@ -337,13 +337,13 @@ class DraftWrites:
     seal: Seal
     fence: int | None = None
 
-    def put(self, blobs: Blobs) -> PutWrites:
-        """What is to be stored."""
+    def put(self, blobs: Blobs, spell: bytes | None = None) -> PutWrites:
+        """What is to be stored, in a spell if it comes from one."""
         rows = tuple(
             codec.pack_batch(self.place, batch, blobs, self.seal) for batch in self.batches
         )
         chunks = tuple(codec.chunk_row(chunk, blobs) for chunk in self.new)
-        return PutWrites(self.place, self.id, rows, chunks, self.fence)
+        return PutWrites(self.place, self.id, rows, chunks, self.fence, spell)
 
     def ordinary_chunks(self, rows: Sequence[WriteRow]) -> list[Chunk]:
         """The new chunks of writes that nothing will replace."""
@@ -375,8 +375,7 @@ def draft_writes(
     keys.storable_path(path)
     weaver = Weaver(serializer, numbers, seal=seal)
     batches = []
-    for made, values in _batches(weaver, writes, id, task, path):
-        batch = replace(made, schema_version=version)
+    for batch, values in _batches(weaver, writes, id, task, path, version):
         if outline is not None:
             batch = dual.batch(place, batch, values, outline, weaver, serializer)
         batches.append(batch)
@@ -385,7 +384,7 @@ def draft_writes(
 
 
 def _batches(
-    weaver: Weaver, writes: Sequence[tuple[str, Any]], id: str, task: str, path: str
+    weaver: Weaver, writes: Sequence[tuple[str, Any]], id: str, task: str, path: str, version: int
 ) -> Iterator[tuple[Batch, Sequence[Any]]]:
     """One batch of a task's ordinary writes, and one for each special channel; each with the
     values."""
@@ -400,6 +399,6 @@ def _batches(
             special[slot] = channel, value
     if ordinary:
         channels, values = zip(*ordinary, strict=True)
-        yield Batch(id, task, path, 0, channels), values
+        yield Batch(id, task, path, 0, channels, version), values
     for slot, (channel, value) in special.items():
-        yield Batch(id, task, path, slot, (channel,)), (value,)
+        yield Batch(id, task, path, slot, (channel,), version), (value,)
