@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TypeVar, dataclass_transform
 from uuid import UUID
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(made: type[T]) -> type[T]:
+    """A dataclass that nobody changes, as mypy sees to.
+
+    Where Python sees to it as well, filling one in takes 0.19 us a field instead of 0.01, and a put
+    fills in some 80 fields.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(made)
+
 
 Digest = bytes
 """16 bytes that identify content."""
@@ -14,7 +28,7 @@ NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """LangGraph's task id for input that belongs to no task; its batch may only grow."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Thread:
     """One execution of an agent: what the caller named, and the key its rows are stored under,
     which is made from that: one whose names are not known is the same thread."""
@@ -26,7 +40,7 @@ class Thread:
     session: str | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Owner:
     """Whose data key something is under: a user's of a tenant, or what nobody in it owns."""
 
@@ -34,7 +48,7 @@ class Owner:
     user: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataKey:
     """A stored data key, ``wrapped`` under the master key with the id ``master``."""
 
@@ -44,7 +58,7 @@ class DataKey:
     wrapped: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A namespace of a thread: what has a head.
 
@@ -61,7 +75,7 @@ class Place:
         return self.ns if self.alias is None else self.alias
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChunkRow:
     """A stored chunk: its number within the thread, its content's digest, its stored bytes."""
 
@@ -70,7 +84,7 @@ class ChunkRow:
     blob: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordRow:
     """A stored checkpoint. ``numbers`` are its chunks' numbers, in the manifest's order.
 
@@ -101,7 +115,7 @@ class Edge:
     signed: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rewritten:
     """Stored rows of a thread under other digests, and perhaps under other names: records, each
     after the digest it had before, with the metadata to search by; the rows of writes that go, each
@@ -121,7 +135,7 @@ class Rewritten:
     exact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteRow:
     """One stored batch of a task's pending writes.
 
@@ -152,7 +166,7 @@ class Claim(IntEnum):
     """Keep the record, become the head only where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Put:
     """One checkpoint to store, serialized: the unit that wins or loses as a whole.
 
@@ -196,7 +210,7 @@ class Put:
         return None if self.covered else self.refers
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PutWrites:
     """One task's writes to store against a checkpoint, as one row per slot.
 
@@ -211,7 +225,7 @@ class PutWrites:
     spell: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Won:
     """The put is stored and was made the head; ``seq`` is its place in the namespace's order.
 
@@ -224,14 +238,14 @@ class Won:
     guarded: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kept:
     """The put is stored beside the head, which it did not move."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lost:
     """The head was not what the put claimed. ``actual`` is the head's id.
 
@@ -242,13 +256,13 @@ class Lost:
     kept: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParentGone:
     """Chunks that the put refers to may be gone with its parent or with its parent's writes; send
     all of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ahead:
     """The hot tier may be ahead of this head, in the spell ``token``: what is not of that spell
     must go through the hot tier. Empty if what is of a spell met a head that is not marked."""
@@ -256,7 +270,7 @@ class Ahead:
     token: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stored:
     """The writes are stored. ``repeated`` if the ordinary ones were there already, with chunks of
     their own: those sent are referred to by nothing; ``guarded`` as of `Won`."""
@@ -265,7 +279,7 @@ class Stored:
     guarded: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fenced:
     """The lease that the item was made under was taken over; nothing of it is stored."""
 
@@ -273,14 +287,14 @@ class Fenced:
 Outcome = Won | Kept | Lost | ParentGone | Ahead | Stored | Fenced
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Granted:
     """The lease is the asker's; ``fence`` is larger than that of whoever had it before."""
 
     fence: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Occupied:
     """Somebody else has the lease, for ``left`` seconds unless it is renewed."""
 
@@ -288,7 +302,7 @@ class Occupied:
     left: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """What identifies a head; ``seal`` signs it, if there is a key."""
 
@@ -298,7 +312,7 @@ class Head:
     seal: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """A stored checkpoint as read, still in stored form.
 
@@ -318,7 +332,7 @@ class Found:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """Which checkpoints to list, newest first by the namespace's sequence.
 
@@ -339,7 +353,7 @@ class Listing:
     """What the hot tier held alone is durable already."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     """One page of a thread's checkpoints, with the chunks by number, and the pending writes by
     namespace and checkpoint id, that they need; ``ahead`` if the hot tier may have more."""
@@ -350,7 +364,7 @@ class Page:
     ahead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Typed:
     """What a LangGraph serializer makes of a value: a type tag and bytes."""
 
@@ -361,7 +375,7 @@ class Typed:
 # -- what happened to a thread ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tip:
     """The newest event of a thread: its number (0 if there is none) and its digest, and what time
     it is, in microseconds of the epoch."""
@@ -371,7 +385,7 @@ class Tip:
     now: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventRow:
     """One event of a thread, for good: recovery, maintenance, audit.
 
@@ -400,7 +414,7 @@ class Phase(IntEnum):
     """All is flushed, and the mark is being taken off."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spell:
     """The hot tier's account of one namespace while it may be ahead.
 
@@ -423,7 +437,7 @@ class Spell:
     restarted: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HotFound:
     """What the hot tier holds of one namespace: its spell if there is one, the digest of its copy
     of a head (empty if there is none), that copy unless the reader holds it, and the pending writes
@@ -437,7 +451,7 @@ class HotFound:
     write_chunks: Mapping[int, ChunkRow]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """How a copy follows a put: from the one with the digest ``base`` (empty to begin anew), with
     the chunks added and without those dropped."""
@@ -447,7 +461,7 @@ class Step:
     dropped: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opened:
     """The durable head that a spell is opened on, ``marked`` or not; ``head`` is None if it could
     not be asked for and the put does not tell either."""
@@ -456,7 +470,7 @@ class Opened:
     marked: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cold:
     """No spell is open: mark the durable head with ``token`` first."""
 
@@ -482,7 +496,7 @@ class Unfit(IntEnum):
 Answer = Won | Kept | Stored | Cold | Unfit
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One acknowledged item of a thread's outbox, with the claim it is to be flushed under.
 
@@ -501,7 +515,7 @@ PENDING = "?"
 """Ends the count of what was forgotten, while that is about to be removed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Witnessed:
     """The newest signed head that the hot tier was told of, empty if it knows none; and how often
     it had to forget one of this namespace lately, empty if not."""
@@ -515,7 +529,7 @@ class Witnessed:
         return self.drops.endswith(PENDING.encode())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Progress:
     """A marked head: the spell's token, the number of the last of its entries that is durable, and
     the head's digest and the mark of its chunk numbers, empty if there is none."""
@@ -526,7 +540,7 @@ class Progress:
     mark: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advance:
     """How far a spell's entries are flushed, and will be by what is flushed with this."""
 
@@ -536,7 +550,7 @@ class Advance:
     new: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outgoing:
     """The oldest entries of a thread's outbox; ``first`` numbers them, ``left`` are behind them."""
 
@@ -545,7 +559,7 @@ class Outgoing:
     left: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Waiting:
     """A durable head that the hot tier may be ahead of, since ``since`` (seconds of the epoch)."""
 

@@ -35,7 +35,7 @@ def texts(name: str, values: Any) -> list[str]:
 
 def mapping(name: str, value: Any) -> Mapping[str, Any]:
     """`value`, a dict."""
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # the latter takes 0.3 us
         raise UsageError(f"{name} must be a dict, not {_shown(value)}")
     return value
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import ormsgpack
 from langgraph.checkpoint.serde.types import ERROR
 
-from ..words import Digest
+from ..words import Digest, frozen
 from . import refusal
 from .copying import MESSAGES
 from .digest import PLAIN, Seal
@@ -45,7 +44,7 @@ SMALL_ITEM_BYTES = 48
 """A list whose items are smaller on average is kept whole: telling them apart would cost more."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Channel:
     """One channel's value at one checkpoint, as it is stored."""
 

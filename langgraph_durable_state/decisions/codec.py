@@ -8,13 +8,13 @@ version; old ones are read for ever. A blob also names the key that its row's di
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import ormsgpack
 
 from ..errors import EvolutionError
-from ..words import ChunkRow, Digest, Place, RecordRow, Typed, WriteRow
+from ..words import ChunkRow, Digest, Place, RecordRow, Typed, WriteRow, frozen
 from . import digest as digests
 from .blobs import Blobs as Blobs
 from .blobs import Compression as Compression
@@ -129,7 +129,7 @@ def numbers_of(channels: Sequence[Channel]) -> tuple[int, ...]:
 # -- records ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Form:
     """A checkpoint in the shape of a version of the state."""
 
@@ -143,7 +143,7 @@ class Form:
         return seal.of_form(self.schema_version, self.body, self.metadata, digests)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """One checkpoint with its chunks, in the form in which it is stored.
 
@@ -252,7 +252,7 @@ def _packed_form(form: Record | Form) -> tuple[Any, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FormParts:
     """What is stored of a checkpoint in one version of the state; nothing proves it here."""
 
@@ -273,7 +273,7 @@ class FormParts:
         return Form(self.schema_version, Typed(*self.body), Typed(*self.metadata), channels)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordParts:
     """The fields of a row's `record` column; nothing proves them here."""
 
@@ -396,7 +396,7 @@ def _split(joined: bytes) -> tuple[Digest, ...]:
 # -- writes ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """One row's worth of a task's writes: the written values as channels, in order, in the shape
     of a version of the user's state."""

@@ -6,7 +6,7 @@ This file decides and never acts: no I/O, no clock, no logging.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 from uuid import UUID
 
@@ -321,7 +321,7 @@ def _is_plain(metadata: Typed) -> bool:
 
 def quarantined(key: UUID, kind: str, ns: str, row: Row, reason: str) -> Quarantined:
     """A row of the durable tier as it goes to quarantine."""
-    found = {name: _shown(getattr(row, name)) for name in row.__slots__}
+    found = {each.name: _shown(getattr(row, each.name)) for each in fields(row)}
     named = {name: found.get(name) for name in ("id", "task", "slot", "no")}
     id = "" if kind == "thread" else str(named["id"] or "")
     slot, no = int(named["slot"] or 0), int(named["no"] or 0)

@@ -251,8 +251,12 @@ def unpacked(data: bytes) -> tuple[int, ...]:
 def hot_key(prefix: str, place: Place, what: str = "") -> str:
     """The Redis key of a namespace's hot copy, or of `what` else there is of it; all keys of a
     thread share one hash tag."""
-    ns = hashlib.sha256(encoded(place.ns)).hexdigest()[:16]
-    return f"{prefix}:{{{place.thread.key.hex}}}:{ns}{what}"
+    return f"{prefix}:{{{place.thread.key.hex}}}:{_shortened(place.ns)}{what}"
+
+
+@lru_cache(maxsize=4096)  # a write asks for three keys of a namespace
+def _shortened(ns: str) -> str:
+    return hashlib.sha256(encoded(ns)).hexdigest()[:16]
 
 
 def outbox_key(prefix: str, thread: UUID, what: str = "") -> str:

@@ -6,10 +6,9 @@ This file plans and never encodes: it works on fingerprints alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..words import Digest
+from ..words import Digest, frozen
 from .digest import PLAIN, Seal
 
 FAN_OUT = 8
@@ -55,7 +54,7 @@ class Chunk:
         return cls(no, b"", count, digest=digest)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """The items `start` to `stop` of a chunk."""
 

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from decimal import Decimal
+from json.encoder import encode_basestring
 from typing import Any
 
 from ..errors import UsageError
@@ -19,9 +20,6 @@ from .keys import encoded
 
 _LONGEST = 1_000
 """Characters of a text that are kept as they are; LangGraph's own metadata stays far below."""
-
-_spelled = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""Made once: that takes as long as to encode a checkpoint's metadata."""
 
 _MARK = "\U0010ffff"
 
@@ -38,10 +36,10 @@ def of_metadata(metadata: Mapping[str, Any], clear: frozenset[str] | None = None
         if clear is not None and key not in clear:
             continue
         try:
-            shown[_text(str(key))] = _json(value)
+            shown[_text(str(key))] = _spelled(value)
         except TypeError:
             continue
-    return _spelled(shown)
+    return _object(shown)
 
 
 def of_filter(wanted: Mapping[str, Any], clear: frozenset[str] | None = None) -> dict[str, str]:
@@ -59,7 +57,7 @@ def of_filter(wanted: Mapping[str, Any], clear: frozenset[str] | None = None) ->
                 "to have them in clear from now on, name it in clear_metadata"
             )
         try:
-            found[_text(str(key))] = json.dumps(_json(value), ensure_ascii=False)
+            found[_text(str(key))] = _spelled(value)
         except (TypeError, RecursionError):
             raise UsageError(
                 f"metadata filter {key!r}: a {type(value).__name__} cannot be compared as JSON"
@@ -67,20 +65,26 @@ def of_filter(wanted: Mapping[str, Any], clear: frozenset[str] | None = None) ->
     return found
 
 
-def _json(value: Any) -> Any:
+def _spelled(value: Any) -> str:
+    """As JSON. To set up an encoder takes longer than to spell a checkpoint's metadata."""
     if value is None or isinstance(value, bool):
-        return value
+        return "null" if value is None else "true" if value else "false"
     if isinstance(value, str):
-        return _text(value)
+        return encode_basestring(_text(value))
     if isinstance(value, int):
-        return int(value)
+        return int.__repr__(value)
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else {_MARK: repr(float(value))}
+        shown = float.__repr__(value)
+        return shown if math.isfinite(value) else _object({_MARK: encode_basestring(shown)})
     if isinstance(value, Mapping):
-        return {_text(str(k)): _json(v) for k, v in value.items()}
+        return _object({_text(str(k)): _spelled(v) for k, v in value.items()})
     if isinstance(value, (list, tuple)):
-        return [_json(v) for v in value]
+        return f"[{','.join(map(_spelled, value))}]"
     raise TypeError(type(value).__name__)
+
+
+def _object(fields: Mapping[str, str]) -> str:
+    return f"{{{','.join(f'{encode_basestring(name)}:{text}' for name, text in fields.items())}}}"
 
 
 def _text(text: str) -> str:

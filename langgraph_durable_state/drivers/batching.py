@@ -17,7 +17,7 @@ LARGEST_BATCH_BYTES = 4 * 1024 * 1024
 
 
 class Ticket:
-    """One item's turn. ``event`` wakes whoever waits for it."""
+    """One item's turn. ``event`` wakes whoever waits for it; None if nobody does."""
 
     __slots__ = ("done", "error", "event", "item", "outcome")
 

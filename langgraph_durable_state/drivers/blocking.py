@@ -247,10 +247,10 @@ class LeaderAndFollowers:
         self._led = False
 
     async def submit(self, item: Put | PutWrites) -> Outcome:
-        ticket = Ticket(item, threading.Event())
         with self._lock:
-            self._waiting.append(ticket)
             leads, self._led = not self._led, True
+            ticket = Ticket(item, None if leads else threading.Event())
+            self._waiting.append(ticket)
         if not leads:
             self._follow(ticket)
         if not ticket.done:
@@ -278,7 +278,8 @@ class LeaderAndFollowers:
             with self._lock:
                 self._hand_over()
             for ticket in batch:
-                ticket.event.set()
+                if ticket.event is not None:
+                    ticket.event.set()
 
     def _hand_over(self) -> None:
         self._led = bool(self._waiting)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from ..decisions.codec import Batch, Record
 from ..health import HeadCacheHealth
-from ..words import Digest, Place
+from ..words import Digest, Place, frozen
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -22,7 +22,7 @@ _DECODED = 3
 """Decoded messages take about three times their bytes (measured with 400-byte messages)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """A head with what it costs, in bytes, and the pending writes seen of it."""
 

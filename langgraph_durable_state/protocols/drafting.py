@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, WRITES_IDX_MAP
@@ -16,7 +16,7 @@ from ..decisions.evolution.snapshot import Snapshot
 from ..decisions.matching import Chunk
 from ..decisions.serializing import Serializer
 from ..decisions.versions import own_fields, untagged
-from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow
+from ..words import ChunkRow, Claim, Digest, Place, Put, PutWrites, WriteRow, frozen
 from .dual_write import DualWrite
 from .runs import Against, Run, Stance
 from .shaping import Shape
@@ -44,7 +44,7 @@ READ_MARKS = {UNVERIFIED_MARK, STALE_MARK, AGED_MARK, FELL_BACK_MARK}
 """What a read adds to metadata; never stored."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """One call of `put`, its ids checked. `parent` is the checkpoint's id in the config."""
 
@@ -117,7 +117,7 @@ def request(
     return Request(place, id, parent, config, checkpoint, metadata, new_versions)
 
 
-@dataclass(frozen=True)
+@frozen
 class Draft:
     """A put, with what is known in this process of it and of its parent."""
 
@@ -335,7 +335,7 @@ def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> d
 # -- writes ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class DraftWrites:
     """One task's writes, the chunks that are new with them, the seal that these are under, and the
     fence of their lease."""
@@ -347,13 +347,13 @@ class DraftWrites:
     seal: Seal
     fence: int | None = None
 
-    def put(self, blobs: Blobs) -> PutWrites:
-        """What is to be stored."""
+    def put(self, blobs: Blobs, spell: bytes | None = None) -> PutWrites:
+        """What is to be stored, in a spell if it comes from one."""
         rows = tuple(
             codec.pack_batch(self.place, batch, blobs, self.seal) for batch in self.batches
         )
         chunks = tuple(codec.chunk_row(chunk, blobs) for chunk in self.new)
-        return PutWrites(self.place, self.id, rows, chunks, self.fence)
+        return PutWrites(self.place, self.id, rows, chunks, self.fence, spell)
 
     def ordinary_chunks(self, rows: Sequence[WriteRow]) -> list[Chunk]:
         """The new chunks of writes that nothing will replace."""
@@ -385,8 +385,7 @@ def draft_writes(
     keys.storable_path(path)
     weaver = Weaver(serializer, numbers, seal=seal)
     batches = []
-    for made, values in _batches(weaver, writes, id, task, path):
-        batch = replace(made, schema_version=version)
+    for batch, values in _batches(weaver, writes, id, task, path, version):
         if outline is not None:
             batch = dual.batch(place, batch, values, outline, weaver, serializer)
         batches.append(batch)
@@ -395,7 +394,7 @@ def draft_writes(
 
 
 def _batches(
-    weaver: Weaver, writes: Sequence[tuple[str, Any]], id: str, task: str, path: str
+    weaver: Weaver, writes: Sequence[tuple[str, Any]], id: str, task: str, path: str, version: int
 ) -> Iterator[tuple[Batch, Sequence[Any]]]:
     """One batch of a task's ordinary writes, and one for each special channel; each with the
     values."""
@@ -410,6 +409,6 @@ def _batches(
             special[slot] = channel, value
     if ordinary:
         channels, values = zip(*ordinary, strict=True)
-        yield Batch(id, task, path, 0, channels), values
+        yield Batch(id, task, path, 0, channels, version), values
     for slot, (channel, value) in special.items():
-        yield Batch(id, task, path, slot, (channel,)), (value,)
+        yield Batch(id, task, path, slot, (channel,), version), (value,)

@@ -16,7 +16,7 @@ from ..decisions.codec import Record
 from ..decisions.matching import Chunk
 from ..decisions.versions import Tagged, run_of
 from ..errors import ConflictError, LeaseLostError
-from ..words import Claim, Digest, Place
+from ..words import Claim, Digest, Place, frozen
 
 Made = dict[tuple[str, int], Digest]
 """Digests of acknowledged writes against one checkpoint, by task and slot."""
@@ -200,7 +200,7 @@ def tagged(versions: Mapping[str, Any], run: Run) -> dict[str, Any]:
     return {k: Tagged(v, run) if isinstance(v, str) else v for k, v in versions.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stance:
     """What a put claims, and on the strength of which run."""
 

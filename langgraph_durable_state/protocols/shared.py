@@ -13,7 +13,7 @@ from ..decisions.serializing import Serializer
 from ..events import Kind
 from ..health import HeadCacheHealth
 from ..recovery import OnRecovery
-from ..words import Digest, Place, Put, PutWrites, Thread
+from ..words import Digest, Place, Put, PutWrites, Thread, frozen
 from .leases import Leases
 from .reading import Reader
 from .runs import Register
@@ -74,7 +74,7 @@ class Events(Protocol):
         """Tells the log and the observer; see `Event`. It never raises. `at` is now unless told."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """A stored checkpoint as this process knows it."""
 

@@ -495,7 +495,8 @@ class Writer:
         under = self._shared.numbers, seal, self._shared.shape.version, self._dual, outline
         made = draft_writes(place, id, writes, task_id, task_path, serializer, *under)
         run = self._shared.register.of_writes(config, place, id)
-        made = replace(made, fence=fence_of(self._shared.leases, place.thread, run))
+        if (fence := fence_of(self._shared.leases, place.thread, run)) is not None:
+            made = replace(made, fence=fence)
         if run is not None:
             run.against(id).flying.update((chunk.digest, chunk) for chunk in made.new)
         durably = self._must_be_durable(config)
@@ -579,14 +580,14 @@ class Writer:
     async def _store_writes(
         self, made: DraftWrites, spell: bytes | None = None
     ) -> tuple[PutWrites, Outcome]:
-        item = replace(made.put(self._shared.blobs), spell=spell)
+        item = made.put(self._shared.blobs, spell)
         try:
             outcome = await self._commits.submit(item)
         except NumberTakenError:
             self._shared.numbers.draw()
             for chunk in made.new:
                 chunk.no = next(self._shared.numbers)
-            item = replace(made.put(self._shared.blobs), spell=spell)
+            item = made.put(self._shared.blobs, spell)
             outcome = await self._commits.submit(item)
         return item, outcome
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
+
+from ..words import frozen
 
 _ONE_DIMENSION = struct.Struct(">iiiii")
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Array:
     """A one-dimensional array: its wire bytes. Subclasses say what of."""
 

@@ -97,6 +97,25 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
     )
 
 
+def move(put: Put) -> tuple[object, ...]:
+    return (
+        put.place.thread.key,
+        arrays.text(put.place.ns),
+        arrays.text(put.id),
+        arrays.text(put.parent),
+        put.expected,
+        put.digest,
+        put.record,
+        arrays.text(put.metadata),
+        keys.packed(put.numbers),
+        arrays.int_(min(put.size, _LARGEST)),
+        *chunks(put.chunks),
+        mark(put),
+        arrays.byteas(put.consumed) if put.consumed else None,
+        put.seal,
+    )
+
+
 def mark(put: Put) -> bytes | None:
     return None if put.base_numbers is None else keys.mark(put.base_numbers)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..words import (
@@ -19,10 +18,11 @@ from ..words import (
     Put,
     PutWrites,
     Won,
+    frozen,
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """What the statement saw: the put's place in the order if it won, the head it met, whether it
     was able to win (what it needs is there, and it is not stored already), the token of the spell
@@ -35,7 +35,7 @@ class Seen:
     fenced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """A checkpoint as stored now, if it is, and the id of its namespace's head."""
 

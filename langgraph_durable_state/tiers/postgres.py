@@ -35,6 +35,7 @@ from ..words import (
     Stored,
     Thread,
     Waiting,
+    Won,
     WriteRow,
 )
 from . import arrays, bind
@@ -106,6 +107,8 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
         return [outcomes[id(item)] for item in batch]
 
     async def _put_one(self, put: Put) -> Outcome:
+        if _only_moves(put) and (rows := await self._sql.fetch("move_one", bind.move(put))):
+            return Won(rows[0][0])
         params = (
             put.place.thread.key,
             arrays.text(put.place.ns),
@@ -468,6 +471,12 @@ def _left(
 def _sorted_out(batch: Sequence[Put | PutWrites]) -> tuple[list[Put], list[PutWrites]]:
     puts = [item for item in batch if isinstance(item, Put)]
     return puts, [item for item in batch if isinstance(item, PutWrites)]
+
+
+def _only_moves(put: Put) -> bool:
+    """Whether a put asks for no more than that the head is where its run left it."""
+    bare = put.fence is None and put.spell is None and not (put.follows or put.edge)
+    return put.claim is Claim.HEAD and put.needs is None and bare
 
 
 def _names(tenant: bytes | None, id: bytes | None) -> tuple[str, str]:

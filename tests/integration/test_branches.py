@@ -174,7 +174,7 @@ async def test_a_run_on_the_stub_of_a_killed_one_loses_nothing(
     assert left.checkpoint["channel_versions"] == {}
 
     saver = hot_store.open()
-    await slow(hot_store, saver, "put_one")
+    await slow(hot_store, saver, "move_one", "put_one")
     shown = hot_store.face(graph(saver))
     for turn in range(2):
         result = await shown.invoke({"items": [f"in {turn}"]}, at(), durability=durability)
@@ -203,14 +203,14 @@ async def test_writes_that_come_before_the_first_put_on_a_stub_are_its_runs_own(
     assert found["items"]["writes"] == [("task", "items", ["a"])]
 
 
-async def slow(store: Store, saver: DurableSaver, name: str) -> None:
-    """Makes each statement of this name take long, so that other calls overtake it."""
+async def slow(store: Store, saver: DurableSaver, *names: str) -> None:
+    """Makes each statement of these names take long, so that other calls overtake it."""
     sql = await sql_of(store, saver)
-    connections, text = sql._connections, sql._queries[name]
+    connections, texts = sql._connections, [sql._queries[name] for name in names]
     ask = connections.ask
 
     async def asked(connection: Any, said: str, *rest: Any) -> Any:
-        if said == text:
+        if said in texts:
             if store.face.native:
                 await asyncio.sleep(0.15)
             else:

@@ -53,9 +53,10 @@ def metered(patch: pytest.MonkeyPatch) -> Iterator[Meter]:
     fetch, call, item = PooledSql.fetch, GuardedScripts.call, Serializer.item
 
     async def counted_fetch(self: PooledSql, name: str, params: Any) -> Any:
-        if name in ("commit", "put_one", "write_one"):
+        if name in ("commit", "move_one", "put_one", "write_one"):
             meter.postgres += sum(size(p) for p in params)
-            meter.puts += 1 if name == "put_one" else puts_in(params) if name == "commit" else 0
+            alone = name in ("move_one", "put_one")
+            meter.puts += 1 if alone else puts_in(params) if name == "commit" else 0
         return await fetch(self, name, params)
 
     async def counted_call(self: GuardedScripts, name: str, keys: Any, args: Any) -> Any:

@@ -4,6 +4,10 @@
 -- standby, which may be behind: behind a pooler no check that was made before is worth anything.
 -- It costs 1 us a statement; a condition would cost 3, or not be looked at where no row is found.
 -- Beside a LIMIT it would hide from the planner how few rows are wanted, so it stands outside.
+--
+-- What is always true of "seq" lets a statement use the index on it, which no other can (see
+-- `checkpoint_order` in schema.sql). One row is looked up by a scalar subquery, not by EXISTS: within
+-- an OR that may become a hash of all rows that there are.
 
 -- installed: The newest version of the tables, if they are there.
 SELECT CASE WHEN to_regclass('{schema}.installed') IS NULL THEN NULL ELSE 1 END
@@ -71,13 +75,12 @@ WITH put AS MATERIALIZED (
      AND (p.follows IS NULL OR (
        SELECT c.digest = p.follows FROM {schema}.checkpoint c
         WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.parent) FOR KEY SHARE) IS NOT FALSE)
-     AND (p.mark IS NULL OR p.needs IS NOT NULL OR held.digest <> p.expected OR NOT EXISTS (
-       SELECT FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, held.id)
-          AND substring(sha256(c.chunks) FROM 1 FOR 8) <> p.mark))
-     AND NOT (p.claim = 0 AND EXISTS (
-       SELECT FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id) AND c.digest = p.digest))
+     AND (p.mark IS NULL OR p.needs IS NOT NULL OR held.digest <> p.expected OR (
+       SELECT substring(sha256(c.chunks) FROM 1 FOR 8) <> p.mark FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, held.id)) IS NOT TRUE)
+     AND (p.claim <> 0 OR (
+       SELECT c.digest = p.digest FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = (p.tk, p.ns, p.id)) IS NOT TRUE)
      AND held.ahead IS NOT DISTINCT FROM p.spell
      AND (p.fence IS NULL OR (p.tk, p.fence) IN (SELECT tk, fence FROM fence))
      AND NOT EXISTS (SELECT FROM bereft WHERE bereft.put = p.ord)
@@ -92,7 +95,8 @@ WITH put AS MATERIALIZED (
 ), opened AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT p.tk, p.ns, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)), 0), p.id, p.digest, p.seal
+                                     WHERE (c.tk, c.ns) = (p.tk, p.ns)
+                                       AND c.seq <= 9223372036854775807), 0), p.id, p.digest, p.seal
     FROM able p
    WHERE p.claim <> 1 AND NOT EXISTS (SELECT FROM held WHERE held.ord = p.ord)
    ORDER BY p.tk, p.ns COLLATE "C"
@@ -149,6 +153,33 @@ UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, coalesce(ahead, ''), false, tk, ns, NULL, NULL FROM given
  WHERE ahead IS DISTINCT FROM spell;
 
+-- move_one: Stores one put that waits alone and moves a head from where its run left it, as nearly all
+-- do, and that needs nothing else but what it consumed; it touches half of the tables that `put_one`
+-- does and takes half the time. Where it stores nothing, `put_one` says why.
+WITH moved AS (
+  UPDATE {schema}.head h SET seq = h.seq + 1, id = $3::text, digest = $6::bytea, seal = $16::bytea
+   WHERE (h.tk, h.ns) = ($1::uuid, $2::text) AND h.digest = $5::bytea AND h.ahead IS NULL
+     AND ($14::bytea IS NULL OR (
+       SELECT substring(sha256(c.chunks) FROM 1 FOR 8) <> $14 FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, h.id)) IS NOT TRUE)
+     AND ($15::bytea[] IS NULL OR cardinality($15) = (
+       SELECT count(DISTINCT w.digest) FROM {schema}.write w
+        WHERE (w.tk, w.ns, w.id) = ($1, $2, $4::text) AND w.digest = ANY ($15)))
+  RETURNING h.seq
+), chunks AS (
+  INSERT INTO {schema}.chunk AS k (tk, no, digest, data)
+  SELECT $1, c.no, c.digest, c.data
+    FROM moved, unnest($11::bigint[], $12::bytea[], $13::bytea[]) AS c (no, digest, data)
+  ON CONFLICT (tk, no) DO UPDATE SET digest = NULL WHERE k.digest <> excluded.digest
+)
+INSERT INTO {schema}.checkpoint (tk, ns, id, seq, parent, digest, chunks, size, record, meta)
+SELECT $1, $2, $3, moved.seq, $4, $6, $9::bytea, $10::int, $7::bytea, $8::text::jsonb FROM moved
+ON CONFLICT (tk, ns, id) DO UPDATE
+  SET seq = excluded.seq, parent = excluded.parent, digest = excluded.digest, refused = false,
+      chunks = excluded.chunks, size = excluded.size, record = excluded.record,
+      meta = excluded.meta, edge = NULL
+RETURNING seq;
+
 -- put_one: Stores one put that waits alone; what `commit` does, without its arrays.
 WITH held AS MATERIALIZED (
   SELECT seq, id, digest, ahead FROM {schema}.head WHERE (tk, ns) = ($1::uuid, $2::text)
@@ -168,13 +199,12 @@ WITH held AS MATERIALIZED (
           AND ($21::bytea IS NULL OR substring(sha256(c.chunks) FROM 1 FOR 8) = $21)
           FOR KEY SHARE))
      AND NOT EXISTS (SELECT FROM parent WHERE digest <> $26)
-     AND ($21 IS NULL OR $12 IS NOT NULL OR held.digest <> $6::bytea OR NOT EXISTS (
-       SELECT FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = ($1, $2, held.id)
-          AND substring(sha256(c.chunks) FROM 1 FOR 8) <> $21))
-     AND NOT ($5::int = 0 AND EXISTS (
-       SELECT FROM {schema}.checkpoint c
-        WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text) AND c.digest = $7::bytea))
+     AND ($21 IS NULL OR $12 IS NOT NULL OR held.digest <> $6::bytea OR (
+       SELECT substring(sha256(c.chunks) FROM 1 FOR 8) <> $21 FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, held.id)) IS NOT TRUE)
+     AND ($5::int <> 0 OR (
+       SELECT c.digest = $7::bytea FROM {schema}.checkpoint c
+        WHERE (c.tk, c.ns, c.id) = ($1, $2, $3::text)) IS NOT TRUE)
      AND held.ahead IS NOT DISTINCT FROM $22::bytea
      AND ($23 IS NULL OR EXISTS (SELECT FROM fence))
      AND ($24::bytea[] IS NULL OR cardinality($24) = (
@@ -189,7 +219,8 @@ WITH held AS MATERIALIZED (
 ), opened AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
   SELECT $1, $2, 1 + coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                WHERE (c.tk, c.ns) = ($1, $2)), 0), $3, $7, $25
+                                WHERE (c.tk, c.ns) = ($1, $2)
+                                  AND c.seq <= 9223372036854775807), 0), $3, $7, $25
     FROM able WHERE $5 <> 1 AND NOT EXISTS (SELECT FROM held)
   ON CONFLICT DO NOTHING
   RETURNING seq, true AS fresh
@@ -374,7 +405,7 @@ SELECT * FROM (
          c.refused, coalesce(c.edge, ''), c.parent IS NOT NULL AND NOT EXISTS (
            SELECT FROM {schema}.checkpoint p WHERE (p.tk, p.ns, p.id) = (c.tk, c.ns, c.parent))
     FROM {schema}.checkpoint c
-   WHERE c.tk = $1::uuid
+   WHERE c.tk = $1::uuid AND c.seq <= 9223372036854775807
      AND ($2::text IS NULL OR c.ns = $2)
      AND ($3::text IS NULL OR c.id = $3)
      AND ($4::text IS NULL OR coalesce(
@@ -493,7 +524,8 @@ UPDATE {schema}.head h SET id = c.id, digest = c.digest,
        seal = coalesce((SELECT s.seal FROM unnest($2::bytea[], $3::bytea[]) AS s (digest, seal)
                          WHERE s.digest = c.digest LIMIT 1), '')
   FROM (SELECT DISTINCT ON (ns) ns, id, digest FROM {schema}.checkpoint
-         WHERE tk = $1::uuid AND NOT refused ORDER BY ns, seq DESC) c
+         WHERE tk = $1::uuid AND seq <= 9223372036854775807 AND NOT refused
+         ORDER BY ns, seq DESC) c
  WHERE h.tk = $1 AND h.ns = c.ns AND NOT EXISTS (
    SELECT FROM {schema}.checkpoint x WHERE (x.tk, x.ns, x.id) = (h.tk, h.ns, h.id));
 
@@ -541,7 +573,8 @@ ON CONFLICT DO NOTHING;
 
 -- copy_heads: Makes a copied thread visible; $4 signs its heads.
 INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
-SELECT $1::uuid, c.ns, (SELECT max(seq) FROM {schema}.checkpoint m WHERE m.tk = c.tk AND m.ns = c.ns),
+SELECT $1::uuid, c.ns, (SELECT max(seq) FROM {schema}.checkpoint m
+                         WHERE m.tk = c.tk AND m.ns = c.ns AND m.seq <= 9223372036854775807),
        c.id, c.digest, h.seal
   FROM unnest($2::text[], $3::text[], $4::bytea[]) AS h (ns, id, seal)
   JOIN {schema}.checkpoint c ON c.tk = $1 AND c.ns = h.ns AND c.id = h.id
@@ -561,7 +594,8 @@ UPDATE {schema}.thread SET at = now()
 -- fence $5 is not that of the thread's lease any more.
 INSERT INTO {schema}.head AS h (tk, ns, seq, id, digest, ahead, ahead_at)
 SELECT $1::uuid, $2::text, coalesce((SELECT max(c.seq) FROM {schema}.checkpoint c
-                                      WHERE (c.tk, c.ns) = ($1, $2)), 0), '', '', $3::bytea, now()
+                                      WHERE (c.tk, c.ns) = ($1, $2)
+                                        AND c.seq <= 9223372036854775807), 0), '', '', $3::bytea, now()
  WHERE $5::bigint IS NULL OR EXISTS (
    SELECT FROM {schema}.lease l WHERE (l.tk, l.fence) = ($1, $5))
 ON CONFLICT (tk, ns) DO UPDATE
@@ -621,7 +655,8 @@ WITH target AS MATERIALIZED (
   RETURNING true
 ), made AS (
   INSERT INTO {schema}.head (tk, ns, seq, id, digest, seal)
-  SELECT t.tk, t.ns, (SELECT max(c.seq) FROM {schema}.checkpoint c WHERE (c.tk, c.ns) = ($1, $2)),
+  SELECT t.tk, t.ns, (SELECT max(c.seq) FROM {schema}.checkpoint c
+                       WHERE (c.tk, c.ns) = ($1, $2) AND c.seq <= 9223372036854775807),
          t.id, t.digest, $6
     FROM target t WHERE $3 = ''
   ON CONFLICT DO NOTHING
