@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
+from typing import Any, NotRequired, Required, get_args, get_origin, get_type_hints
 
 import pydantic
 from typing_extensions import ReadOnly
@@ -148,7 +148,7 @@ def _within(path: str, value: Any, around: frozenset[int]) -> Iterator[tuple[str
     if id(value) in around:
         return
     if isinstance(value, pydantic.BaseModel):
-        names = unknown_fields.fields_of(cast("type", type(value)))
+        names = unknown_fields.fields_of(type(value))
         if names is not None:
             given = {name: each for name, each in value.__dict__.items() if name in names}
             yield from _tried(path, type(value).__pydantic_validator__.validate_python, given)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -38,12 +38,44 @@ def made(make: Callable[[Any, Any], Any], found: Any, given: Any) -> Any:
         Exception: what the class raises; what it knows nothing of is no reason to.
     """
     names = fields_of(found) if isinstance(found, type) and isinstance(given, dict) else None
-    if names is None or names.issuperset(given):
+    if names is None:
         return make(found, given)
     value = make(found, {name: each for name, each in given.items() if name in names})
-    unknown = {name: each for name, each in given.items() if name not in names}
-    _kept[id(value)] = weakref.ref(value, partial(_drop, id(value))), unknown
+    _keep(value, names, given)
+    if isinstance(value, pydantic.BaseModel) and _nests(type(value)):
+        for name, part in _parts(value):
+            _keep_within(part, given.get(name))
     return value
+
+
+def _keep(value: Any, names: frozenset[str], given: Mapping[str, Any]) -> None:
+    unknown = {name: each for name, each in given.items() if name not in names}
+    if unknown:
+        _kept[id(value)] = weakref.ref(value, partial(_drop, id(value))), unknown
+
+
+def _keep_within(value: Any, given: Any) -> None:
+    """Keeps what pydantic made the models in a part of a model without: of each, what is stored in
+    its place."""
+    if type(value) in (list, tuple) and isinstance(given, (list, tuple)):
+        if len(value) == len(given):
+            for part, stored in zip(value, given, strict=True):
+                _keep_within(part, stored)
+    elif type(value) is dict and isinstance(given, dict):
+        for key, part in value.items():
+            _keep_within(part, given.get(key))
+    elif isinstance(given, dict) and (names := fields_of(type(value))) is not None:
+        with suppress(TypeError):  # nothing can be kept beside a dataclass with slots
+            _keep(value, names, given)
+        for name, part in _parts(value):
+            _keep_within(part, given.get(name))
+
+
+def _parts(value: Any) -> Iterable[tuple[str, Any]]:
+    """The fields of an object of a class that is nothing but these."""
+    if isinstance(value, pydantic.BaseModel):
+        return value.__dict__.items()
+    return ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))
 
 
 def _drop(address: int, _: weakref.ref[Any]) -> None:
@@ -53,7 +85,7 @@ def _drop(address: int, _: weakref.ref[Any]) -> None:
 def given(value: Any) -> dict[str, Any] | None:
     """What a pydantic model was made from, by field, with what its class has no field for; None if
     that cannot be told."""
-    names = fields_of(cast("type", type(value)))
+    names = fields_of(type(value))
     if names is None or not isinstance(value, pydantic.BaseModel):
         return None
     own = {name: each for name, each in value.__dict__.items() if name in value.model_fields_set}
@@ -102,18 +134,36 @@ class _Packer:
         return ormsgpack.packb(value, default=self._default, option=jsonplus._option)
 
     def _default(self, value: Any) -> Any:
-        kind, beside = type(value), _beside(value)
-        self.met |= bool(beside)
-        if beside and isinstance(value, pydantic.BaseModel):
-            return self._ext(_MODEL, kind, {**beside, **value.model_dump()}, _VALIDATES)
-        if fields_of(cast("type", kind)) is not None and not isinstance(value, pydantic.BaseModel):
-            own = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-            return self._ext(_KEYWORDS, kind, {**beside, **own})
+        kind = type(value)
+        if isinstance(value, pydantic.BaseModel):
+            if not _beside(value) and not _nests(kind):
+                return jsonplus._msgpack_default(value)
+            return self._ext(_MODEL, kind, self._whole(value, value.model_dump()), _VALIDATES)
+        if fields_of(kind) is not None:
+            return self._ext(_KEYWORDS, kind, self._with_beside(value, dict(_parts(value))))
         if kind is safe_classes.Send:
             return self._ext(_POSITIONS, kind, _send(value))
         if safe_classes.SNAPSHOT is not None and kind is safe_classes.SNAPSHOT:
             return ormsgpack.Ext(_DELTA, self.packed(value.value))
         return jsonplus._msgpack_default(value)
+
+    def _whole(self, value: Any, dumped: Any) -> Any:
+        """What is dumped of a part of a model, with what is kept beside the objects in it."""
+        if type(value) in (list, tuple) and type(dumped) is type(value):
+            return type(dumped)(map(self._whole, value, dumped))
+        if type(value) is dict and type(dumped) is dict:
+            return {key: self._whole(value.get(key), part) for key, part in dumped.items()}
+        if type(dumped) is not dict or fields_of(type(value)) is None:
+            return dumped
+        own = {
+            name: self._whole(part, dumped[name]) for name, part in _parts(value) if name in dumped
+        }
+        return self._with_beside(value, dumped | own)
+
+    def _with_beside(self, value: Any, own: dict[str, Any]) -> dict[str, Any]:
+        beside = _beside(value)
+        self.met |= bool(beside)
+        return {**beside, **own}
 
     def _ext(self, code: int, kind: type, *parts: Any) -> ormsgpack.Ext:
         return ormsgpack.Ext(code, self.packed((kind.__module__, kind.__name__, *parts)))
@@ -127,10 +177,14 @@ def _send(value: Any) -> tuple[Any, ...]:
 # -- which classes ---------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
-def fields_of(kind: type) -> frozenset[str] | None:
+def fields_of(kind: Any) -> frozenset[str] | None:
     """The names of a class's fields, if it is nothing but these: an object of it is what it is
     given for them. None if it is more, takes others, or is none of the user's."""
+    return _fields_of(kind)
+
+
+@lru_cache(maxsize=1024)
+def _fields_of(kind: type) -> frozenset[str] | None:
     makes: Any = kind.__new__
     if (kind.__module__, kind.__name__) in safe_classes.SAFE or makes is not object.__new__:
         return None
@@ -139,6 +193,31 @@ def fields_of(kind: type) -> frozenset[str] | None:
     if dataclasses.is_dataclass(kind) and _is_plain_dataclass(kind):
         return frozenset(each.name for each in dataclasses.fields(kind))
     return None
+
+
+def _nests(kind: Any) -> bool:
+    """Whether a model that is nothing but its fields holds others, and pydantic alone makes them,
+    and what is stored of them: nobody puts one in another's place."""
+    return fields_of(kind) is not None and _holds_others(kind)
+
+
+@lru_cache(maxsize=1024)
+def _holds_others(kind: type[pydantic.BaseModel]) -> bool:
+    types = [*_types(kind.__pydantic_core_schema__)]
+    native = not any(each.startswith("function-") for each in types)
+    return native and sum(map(types.count, ("model", "dataclass", "definition-ref"))) > 1
+
+
+def _types(schema: Any) -> Iterator[str]:
+    """The types of all parts of what pydantic knows of a model."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("type"), str):
+            yield schema["type"]
+        schema = schema.values()
+    elif not isinstance(schema, (list, tuple)):
+        return
+    for part in schema:
+        yield from _types(part)
 
 
 def _is_plain_model(kind: type[pydantic.BaseModel]) -> bool:

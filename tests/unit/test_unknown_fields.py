@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import pydantic
 import pytest
@@ -121,6 +121,67 @@ def test_in_what_holds_it(codes: tuple[Code, Code]) -> None:
     one = new.person(name="a", email="a@x")
     for value in ({"k": [one]}, Crate([one]), Send("work", {"of": one})):
         assert new.read(old.stored(old.read(new.stored(value)))) == value
+
+
+def a_box(code: Code, monkeypatch: pytest.MonkeyPatch, each: Any = None) -> Any:
+    """A model of models, which LangGraph stores in one piece."""
+    each = code.person if each is None else each
+    fields: Any = {"one": (code.person, ...), "more": (list[each], []), "by": (dict[str, each], {})}
+    made = pydantic.create_model("Crate", __module__=__name__, **fields)
+    monkeypatch.setattr(HERE, "Crate", made)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["model", "dataclass"])
+def test_in_models_of_models(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Each keeps its own, wherever it is put then; who takes its place gets nothing of it."""
+    old, new = Code(OLD, monkeypatch, kind), Code(NEW, monkeypatch, kind)
+    a, b, c = (new.person(name=name, email=f"{name}@x") for name in "abc")
+    stored = new.stored(a_box(new, monkeypatch)(one=a, more=[b, c], by={"k": a}))
+    a_box(old, monkeypatch)
+    seen = old.read(stored)
+    seen.one, seen.more = seen.more[1], [old.person(name="d"), seen.one, seen.more[0]]
+    again = old.stored(seen)
+    a_box(new, monkeypatch)
+    found = new.read(again)
+    assert (found.one, found.more) == (c, [new.person(name="d"), a, b])
+    assert found.by == {"k": a}
+
+
+def test_a_validator_within_may_put_one_in_anothers_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So nothing is kept there: who is who, nobody can tell."""
+    old, new = Code(OLD, monkeypatch), Code(NEW, monkeypatch)
+    people = [new.person(name=name, email=f"{name}@x") for name in "ab"]
+    stored = new.stored(a_box(new, monkeypatch)(one=people[0], more=people))
+    seen_once: list[Any] = []
+
+    def same(value: Any) -> Any:
+        seen_once.append(value)
+        return seen_once[0]
+
+    before = len(unknown_fields._kept)
+    a_box(old, monkeypatch, Annotated[old.person, pydantic.AfterValidator(same)])
+    seen = old.read(stored)
+    assert seen.more[0] is seen.more[1]
+    assert len(unknown_fields._kept) == before
+
+
+def test_in_a_model_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tree(**more: Any) -> Any:
+        inner: Any = {"name": (str, ""), "below": (list["Person"], []), **more}  # type: ignore[name-defined]  # noqa: F821
+        made = pydantic.create_model("Person", __module__=__name__, **inner)
+        monkeypatch.setattr(HERE, "Person", made, raising=False)
+        made.model_rebuild()
+        return made
+
+    serializer = Serializer(permitting(None, [(__name__, "Person")]))
+    newer = tree(note=(str, ""))
+    whole = newer(name="a", note="1", below=[newer(name="b", note="2", below=[newer(note="3")])])
+    stored = serializer.dumps(whole, "a test")
+    tree()
+    again = serializer.dumps(serializer.loads(stored.tag, stored.data), "a test")
+    monkeypatch.setattr(HERE, "Person", newer)
+    assert serializer.loads(again.tag, again.data) == whole
 
 
 # -- classes that make something of their own of what is stored --------------------------------
