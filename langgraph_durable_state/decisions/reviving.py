@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import ormsgpack
@@ -33,8 +32,7 @@ Allow = Iterable[type | tuple[str, str]] | Literal[True]
 _METHODS = {("datetime", "datetime", "fromisoformat")}
 """As LangGraph has it: no other method of a class is called."""
 
-_METHOD, _DELTA = 3, 7
-_BY_FIELD = (2, 5)
+_METHOD = 3
 
 _BARRED = "is not among the classes that may be read"
 
@@ -136,7 +134,7 @@ class Reviver:
         return ormsgpack.unpackb(data, ext_hook=self._ext, option=ormsgpack.OPT_NON_STR_KEYS)
 
     def _ext(self, code: int, data: bytes) -> Any:
-        if code == _DELTA and safe_classes.SNAPSHOT is not None:
+        if code == unknown_fields.DELTA and safe_classes.SNAPSHOT is not None:
             return safe_classes.SNAPSHOT(self.read(data))
         make = _MAKERS.get(code)
         if make is None:
@@ -156,9 +154,10 @@ class Reviver:
         except Exception as error:
             return self._miss(parts, f"cannot be found ({type(error).__name__})")
         try:
-            if code not in _BY_FIELD:
+            if code not in (unknown_fields.KEYWORDS, unknown_fields.MODEL):
                 return make(found, parts)
-            return unknown_fields.made(partial(_by_field, make, parts), found, parts[2])
+            by_field = lambda given: make(found, (*parts[:2], given, *parts[3:]))  # noqa: E731
+            return unknown_fields.made(by_field, found, parts[2])
         except Exception as error:  # whose text may quote the value
             return self._miss(parts, f"does not take what was stored ({type(error).__name__})")
 
@@ -168,12 +167,6 @@ class Reviver:
     def _miss(self, parts: Sequence[Any], why: str) -> Any:
         self.missed.append(Missed(str(parts[0]), str(parts[1]), why))
         return parts[2]
-
-
-def _by_field(
-    make: Callable[[Any, Sequence[Any]], Any], parts: Sequence[Any], found: Any, given: Any
-) -> Any:
-    return make(found, (*parts[:2], given, *parts[3:]))
 
 
 def _positional(found: Any, parts: Sequence[Any]) -> Any:
@@ -198,11 +191,11 @@ def _pydantic_2(found: Any, parts: Sequence[Any]) -> Any:
 
 _MAKERS: dict[int, Callable[[Any, Sequence[Any]], Any]] = {
     0: lambda found, parts: found(parts[2]),
-    1: _positional,
-    2: lambda found, parts: found(**parts[2]),
+    unknown_fields.POSITIONS: _positional,
+    unknown_fields.KEYWORDS: lambda found, parts: found(**parts[2]),
     _METHOD: lambda found, parts: getattr(found, parts[3])(parts[2]),
     4: _pydantic_1,
-    5: _pydantic_2,
+    unknown_fields.MODEL: _pydantic_2,
 }
 """How an object is made, by LangGraph's ext code."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, NotRequired, Required, get_args, get_origin, get_type_hints
 
 import pydantic
@@ -58,8 +57,6 @@ _UNASKED = frozenset({"missing", "extra_forbidden"})
 """Errors that say nothing of a state as a whole: a graph holds more than a node is given, and less
 before it has begun."""
 
-_ANY = pydantic.ConfigDict(arbitrary_types_allowed=True)
-
 Check = Callable[[Any], Any]
 """Raises `pydantic.ValidationError` for a value that does not suit."""
 
@@ -79,7 +76,7 @@ class Suit:
         schema = class_of(state)
         self._whole: Check | None = None
         self._fields: dict[str, Check] = {}
-        if isinstance(schema, type) and issubclass(schema, pydantic.BaseModel):
+        if issubclass(schema, pydantic.BaseModel):
             self._whole = pydantic.TypeAdapter(schema).validate_python
             return
         try:
@@ -87,7 +84,7 @@ class Suit:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise UsageError(f"state={state!r}: its fields have no types ({reason})") from error
-        found = {name: _check_of(_bare(hint)) for name, hint in hints.items()}
+        found = {name: unknown_fields.check_of(_bare(hint)) for name, hint in hints.items()}
         self._fields = {name: check for name, check in found.items() if check is not None}
 
     def misfits(self, checkpoint: Mapping[str, Any]) -> tuple[Misfit, ...]:
@@ -124,15 +121,6 @@ def class_of(state: Any) -> type:
     if not isinstance(schema, type):
         raise UsageError(f"state={state!r}: use a graph, or the class of its state")
     return schema
-
-
-def _check_of(hint: Any) -> Check | None:
-    """What checks a value of a type; None if pydantic knows no way."""
-    with suppress(Exception):
-        return pydantic.TypeAdapter(hint, config=_ANY).validate_python
-    with suppress(Exception):  # a class with a configuration of its own
-        return pydantic.TypeAdapter(hint).validate_python
-    return None
 
 
 def _bare(hint: Any) -> Any:

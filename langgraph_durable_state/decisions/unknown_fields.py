@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
 import ormsgpack
 import pydantic
@@ -22,25 +22,27 @@ from langgraph.checkpoint.serde import jsonplus
 
 from . import safe_classes
 
-_POSITIONS, _KEYWORDS, _MODEL, _DELTA = 1, 2, 5, 7
+POSITIONS, KEYWORDS, MODEL, DELTA = 1, 2, 5, 7
 """LangGraph's codes of what is made from positions and from keywords, of models, of snapshots."""
 
 _VALIDATES = "model_validate_json"
+
+_ANY = pydantic.ConfigDict(arbitrary_types_allowed=True)
 
 _kept: dict[int, tuple[weakref.ref[Any], Mapping[str, Any]]] = {}
 """By the object's address, which is its own while it lives."""
 
 
-def made(make: Callable[[Any, Any], Any], found: Any, given: Any) -> Any:
-    """An object of class `found` by `make`, from what is stored of it.
+def made(make: Callable[[Any], Any], found: Any, given: Any) -> Any:
+    """The object of class `found` that `make` makes of what is stored of it.
 
     Raises:
         Exception: what the class raises; what it knows nothing of is no reason to.
     """
     names = fields_of(found) if isinstance(found, type) and isinstance(given, dict) else None
     if names is None:
-        return make(found, given)
-    value = make(found, {name: each for name, each in given.items() if name in names})
+        return make(given)
+    value = make({name: each for name, each in given.items() if name in names})
     _keep(value, names, given)
     if isinstance(value, pydantic.BaseModel) and _nests(type(value)):
         for name, part in _parts(value):
@@ -96,11 +98,21 @@ def taken(kind: type[pydantic.BaseModel], values: Mapping[str, Any]) -> dict[str
     """Values as the fields of a model would take them, each that they do."""
     out = dict(values)
     for name, field in kind.model_fields.items():
-        if name in out:
-            with suppress(Exception):  # so it is for the class to refuse, or none of pydantic's
-                taking = pydantic.TypeAdapter(cast("Any", field.annotation))
-                out[name] = taking.validate_python(out[name])
+        check = check_of(field.annotation) if name in out else None
+        if check is not None:
+            with suppress(Exception):  # so it is for the class to refuse
+                out[name] = check(out[name])
     return out
+
+
+def check_of(hint: Any) -> Callable[[Any], Any] | None:
+    """What makes a value of a type, or raises `pydantic.ValidationError`; None if pydantic knows no
+    way."""
+    with suppress(Exception):
+        return pydantic.TypeAdapter(hint, config=_ANY).validate_python
+    with suppress(Exception):  # a class with a configuration of its own
+        return pydantic.TypeAdapter(hint).validate_python
+    return None
 
 
 def _beside(value: Any) -> Mapping[str, Any]:
@@ -138,13 +150,13 @@ class _Packer:
         if isinstance(value, pydantic.BaseModel):
             if not _beside(value) and not _nests(kind):
                 return jsonplus._msgpack_default(value)
-            return self._ext(_MODEL, kind, self._whole(value, value.model_dump()), _VALIDATES)
+            return self._ext(MODEL, kind, self._whole(value, value.model_dump()), _VALIDATES)
         if fields_of(kind) is not None:
-            return self._ext(_KEYWORDS, kind, self._with_beside(value, dict(_parts(value))))
+            return self._ext(KEYWORDS, kind, self._with_beside(value, dict(_parts(value))))
         if kind is safe_classes.Send:
-            return self._ext(_POSITIONS, kind, _send(value))
+            return self._ext(POSITIONS, kind, _send(value))
         if safe_classes.SNAPSHOT is not None and kind is safe_classes.SNAPSHOT:
-            return ormsgpack.Ext(_DELTA, self.packed(value.value))
+            return ormsgpack.Ext(DELTA, self.packed(value.value))
         return jsonplus._msgpack_default(value)
 
     def _whole(self, value: Any, dumped: Any) -> Any:

@@ -97,23 +97,47 @@ def commit(puts: Sequence[Put], writes: Sequence[PutWrites]) -> tuple[object, ..
     )
 
 
-def move(put: Put) -> tuple[object, ...]:
+def one(put: Put) -> tuple[object, ...]:
     return (
-        put.place.thread.key,
-        arrays.text(put.place.ns),
-        arrays.text(put.id),
-        arrays.text(put.parent),
+        *_named(put),
+        arrays.int_(put.claim),
+        *_content(put),
+        arrays.text(put.needs),
+        put.base,
+        *thread(put.place.thread)[1:],
+        *chunks(put.chunks),
+        mark(put),
+        put.spell,
+        arrays.bigint(put.fence),
+        _consumed(put),
+        put.seal,
+        put.follows or None,
+        put.edge or None,
+    )
+
+
+def move(put: Put) -> tuple[object, ...]:
+    return (*_named(put), *_content(put), *chunks(put.chunks), mark(put), _consumed(put), put.seal)
+
+
+def _named(put: Put) -> tuple[object, ...]:
+    place = put.place
+    return place.thread.key, arrays.text(place.ns), arrays.text(put.id), arrays.text(put.parent)
+
+
+def _content(put: Put) -> tuple[object, ...]:
+    return (
         put.expected,
         put.digest,
         put.record,
         arrays.text(put.metadata),
         keys.packed(put.numbers),
         arrays.int_(min(put.size, _LARGEST)),
-        *chunks(put.chunks),
-        mark(put),
-        arrays.byteas(put.consumed) if put.consumed else None,
-        put.seal,
     )
+
+
+def _consumed(put: Put) -> arrays.Array | None:
+    return arrays.byteas(put.consumed) if put.consumed else None
 
 
 def mark(put: Put) -> bytes | None:
@@ -137,7 +161,7 @@ def keep(put: Put, refused: bool) -> tuple[object, ...]:
         put.base,
         mark(put),
         arrays.bigint(put.fence),
-        arrays.byteas(put.consumed) if put.consumed else None,
+        _consumed(put),
         put.follows or None,
         put.edge or None,
     )

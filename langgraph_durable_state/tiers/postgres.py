@@ -109,31 +109,8 @@ class PostgresTier(PostgresLeases, PostgresEvents, PostgresKeys, PostgresScrub):
     async def _put_one(self, put: Put) -> Outcome:
         if _only_moves(put) and (rows := await self._sql.fetch("move_one", bind.move(put))):
             return Won(rows[0][0])
-        params = (
-            put.place.thread.key,
-            arrays.text(put.place.ns),
-            arrays.text(put.id),
-            arrays.text(put.parent),
-            arrays.int_(put.claim),
-            put.expected,
-            put.digest,
-            put.record,
-            arrays.text(put.metadata),
-            keys.packed(put.numbers),
-            arrays.int_(min(put.size, _LARGEST)),
-            arrays.text(put.needs),
-            put.base,
-            *bind.thread(put.place.thread)[1:],
-            *bind.chunks(put.chunks),
-            bind.mark(put),
-            put.spell,
-            arrays.bigint(put.fence),
-            arrays.byteas(put.consumed) if put.consumed else None,
-            put.seal,
-            put.follows or None,
-            put.edge or None,
-        )
-        return await outcome(self, put, _seen(*(await self._sql.fetch("put_one", params))[0]))
+        rows = await self._sql.fetch("put_one", bind.one(put))
+        return await outcome(self, put, _seen(*rows[0]))
 
     async def _write_one(self, item: PutWrites) -> Outcome:
         row = item.rows[0]

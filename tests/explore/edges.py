@@ -20,35 +20,28 @@ OPTIONS: Mapping[str, Any] = {
 }
 
 
-class ForkBesidePrune(removals.ForkBesidePrune):
+class Sound(Stored):
+    """What everything is found in order after."""
+
+    options = OPTIONS
+
+    def check(self, *tasks: Task) -> None:
+        assert self.saver().verify()
+        super().check(*tasks)
+
+
+class ForkBesidePrune(Sound, removals.ForkBesidePrune):
     """What is forked may be pruned before, while, or after the fork is stored."""
 
     apart = True
-    options = OPTIONS
-
-    def check(self, *tasks: Task) -> None:
-        assert self.saver().verify()
-        super().check(*tasks)
 
 
-class LoserBesidePrune(removals.LoserBesidePrune):
+class LoserBesidePrune(Sound, removals.LoserBesidePrune):
     """So may what was put by who has lost."""
 
-    options = OPTIONS
 
-    def check(self, *tasks: Task) -> None:
-        assert self.saver().verify()
-        super().check(*tasks)
-
-
-class CopyBesidePrune(removals.CopyBesidePrune):
+class CopyBesidePrune(Sound, removals.CopyBesidePrune):
     """A copy that left something behind says so, whatever was pruned meanwhile."""
-
-    options = OPTIONS
-
-    def check(self, *tasks: Task) -> None:
-        assert self.saver().verify()
-        super().check(*tasks)
 
 
 class ScrubBesidePrune(scrubs.ScrubBesidePrune):

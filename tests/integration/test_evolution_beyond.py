@@ -48,6 +48,13 @@ def taken_on(
     return saver, store.face(how.compiled(new, saver, False)), new
 
 
+async def seen_to_the_end(how: Situation, saver: Any, graph: Any, new: World) -> Any:
+    """What it is in, what it is in once it went on, and what ran: as `reference` tells it."""
+    before = await looked_at(graph, new, EVERYTHING)
+    await how.after(graph, saver, new)
+    return before, await looked_at(graph, new, EVERYTHING), counted(new)
+
+
 @pytest.mark.parametrize("tier", ["hot"])
 @pytest.mark.parametrize("durability", ["async", "exit"])
 @pytest.mark.parametrize("policy", ["write_through", "write_behind"])
@@ -58,13 +65,10 @@ async def test_however_it_was_stored(
     """Redis may be ahead of Postgres in it, or only a run's last checkpoint be stored."""
     store.options = {"write_policy": policy, "redis_timeout": 10.0}
     how = SITUATIONS[situation]
-    before, after, ran = await reference(how, "everything", durability)
+    expected = await reference(how, "everything", durability)
     old = await left(store, how, durability)
     saver, graph, new = taken_on(store, how, old)
-    assert await looked_at(graph, new, EVERYTHING) == before
-    await how.after(graph, saver, new)
-    assert await looked_at(graph, new, EVERYTHING) == after
-    assert counted(new) == ran
+    assert await seen_to_the_end(how, saver, graph, new) == expected
 
 
 @dataclass
@@ -80,16 +84,13 @@ class GivenAModel(World):
 async def test_an_input_that_waits_as_a_model_is_taken_up(store: Store, bulk: bool) -> None:
     """The run died before its first step; its class has other fields now."""
     how = SITUATIONS["died before the first step"]
-    before, after, ran = await reference(how, "everything")
+    expected = await reference(how, "everything")
     old, saver = GivenAModel(model=True), store.open(ToldSaver, allow=ALLOWED)
     await how.before(store.face(how.compiled(old, saver, False)), saver, old)
     saver, graph, new = taken_on(store, how, old)
     if bulk:
         assert (await store.face(saver).migrate()).migrated == ("t",)
-    assert await looked_at(graph, new, EVERYTHING) == before
-    await how.after(graph, saver, new)
-    assert await looked_at(graph, new, EVERYTHING) == after
-    assert counted(new) == ran
+    assert await seen_to_the_end(how, saver, graph, new) == expected
 
 
 @pytest.mark.parametrize("tier", ["hot"])
@@ -98,14 +99,11 @@ async def test_migrated_where_only_the_end_of_each_run_is_stored(
     store: Store, situation: str
 ) -> None:
     how = {**SITUATIONS, **MORE_SITUATIONS}[situation]
-    before, after, ran = await reference(how, "everything", "exit")
+    expected = await reference(how, "everything", "exit")
     old = await left(store, how, "exit")
     saver, graph, new = taken_on(store, how, old)
     assert (await store.face(saver).migrate()).migrated == ("t",)
-    assert await looked_at(graph, new, EVERYTHING) == before
-    await how.after(graph, saver, new)
-    assert await looked_at(graph, new, EVERYTHING) == after
-    assert counted(new) == ran
+    assert await seen_to_the_end(how, saver, graph, new) == expected
 
 
 @pytest.mark.parametrize("tier", ["durable"])

@@ -887,9 +887,9 @@ SELECT FROM {schema}.checkpoint WHERE tk = $1::uuid ORDER BY ns, id FOR UPDATE;
 
 -- rewrite: Replaces all checkpoints of a thread whose heads are locked, if they are those that are
 -- given ($2 namespaces, $4 ids, $5 old digests), by the same under new namespaces ($3) and digests
--- ($6 to $9) and edges ($34), and heads ($29 to $33) with them. Writes go ($10 to $14), and others take their places
--- ($16 to $25); if $15, there must be none but those. $26 to $28 are the new chunks. Whether it was
--- done. What is counted is gone before anything comes.
+-- ($6 to $9) and edges ($34), and heads ($29 to $33) with them. Writes go ($10 to $14), and others
+-- take their places ($16 to $25); if $15, there must be none but those. $26 to $28 are the new chunks.
+-- Whether it was done. What is counted is gone before anything comes.
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[], $6::bytea[], $7::bytea[],
                        $8::text[], $9::bytea[], $34::bytea[])
